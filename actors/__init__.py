@@ -1,0 +1,1 @@
+"""What happens on this machine: messages, the log, folds, rules, and one module per kind of actor."""

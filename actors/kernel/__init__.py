@@ -1,0 +1,1 @@
+"""Mailboxes, actors and supervision on Trio: knows nothing of what a peer does."""

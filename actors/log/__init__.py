@@ -1,0 +1,1 @@
+"""Durable journals with group commit, the event log, its index and the accepted commands."""

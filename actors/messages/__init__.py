@@ -1,0 +1,1 @@
+"""The shapes of commands and events, and how they become bytes."""

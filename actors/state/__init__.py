@@ -1,0 +1,1 @@
+"""Folds: the state that follows from facts. Pure: no Trio, no clock, no I/O."""

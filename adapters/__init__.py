@@ -1,0 +1,1 @@
+"""The outside world behind ports: hardware, runtimes, engines, models, clocks, certificates."""

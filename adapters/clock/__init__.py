@@ -1,0 +1,1 @@
+"""Port, real adapter and fake, side by side."""

@@ -1,0 +1,1 @@
+"""The owner's command line."""

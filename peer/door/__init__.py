@@ -1,0 +1,1 @@
+"""One Behavioral State Protocol surface over HTTP."""
