@@ -1,1 +1,1 @@
-"""Port, real adapter and fake, side by side."""
+"""Wall time behind a port: people and facts need it, waiting never does (F37)."""

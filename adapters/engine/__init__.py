@@ -1,1 +1,1 @@
-"""Port, real adapter and fake, side by side."""
+"""What serves a model: how it is run, made ready and asked (F20, F21, F23)."""

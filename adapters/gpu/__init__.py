@@ -1,1 +1,1 @@
-"""Port, real adapter and fake, side by side."""
+"""What hardware this machine has, neutral of vendor (F16, F17)."""

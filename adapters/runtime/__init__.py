@@ -1,1 +1,1 @@
-"""Port, real adapter and fake, side by side."""
+"""What runs a workload's program: processes, containers, or nothing at all (F21)."""
