@@ -119,7 +119,7 @@ class Services:
                 await self._wait_for_restart(self._services[failed], crash)
                 try:
                     await self._start_from(failed, nursery)
-                except Exception as again:
+                except Exception as again:  # noqa: BLE001 - a supervisor is where crashes end
                     failed, crash = len(self._running), again
                 else:
                     crash = None

@@ -55,7 +55,7 @@ class Worker:
         """Run the actor, and again after each crash, until it ends or its budget is gone."""
         while True:
             crash = await self._run_once()
-            if self.stopping:
+            if self._must_end():
                 return
             if crash is None:
                 if self.spec.restart is not Restart.PERMANENT:
@@ -73,8 +73,11 @@ class Worker:
             self.mailbox.drop_current()
             with trio.CancelScope() as self._scope:
                 await trio.sleep(self.spec.backoff.seconds(attempt))
-            if self.stopping:
+            if self._must_end():
                 return
+
+    def _must_end(self) -> bool:
+        return self.stopping
 
     async def _run_once(self) -> BaseException | None:
         # The scope stands inside the try: a group that holds Cancelled is not an Exception, and the scope
