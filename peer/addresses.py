@@ -106,8 +106,8 @@ def parse_host(text: str) -> str:
     if address is not None and (bare == text or address.version == 6) and _ADDRESS.fullmatch(bare):
         return str(address)
     labels = text.removesuffix(".").split(".")
-    # A name whose last part is a number is an old spelling of an IPv4 address ("0", "127.1"): the resolver would
-    # turn it into an address that nobody reads in it.
+    # A name whose last part is a number is an old spelling of an IPv4 address ("0", "127.1"): the resolver
+    # would turn it into an address that nobody reads in it.
     if (
         len(text) > 253
         or not all(_LABEL.fullmatch(label) for label in labels)
