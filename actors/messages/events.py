@@ -1,0 +1,139 @@
+"""What this peer tells. A class's name is its event's type; its fields are the event's data (F19, F23, F8).
+
+The schema documents in `peer/door/schemas/events` describe the same for people and agents; one test holds
+the two together. A field left `UNSET` is absent on the wire.
+"""
+
+from typing import Literal
+
+import attrs
+from msgspec import UNSET, UnsetType
+
+
+@attrs.frozen
+class DeploymentStarted:
+    """The engine of a deployment was started on its device."""
+
+    deployment: str
+    model: str
+    engine: str
+    device: str
+    memory_bytes: int
+    isolation: str
+    holder: str
+
+
+@attrs.frozen
+class WeightsLoading:
+    """The engine loads the model; the percentage where the engine says one."""
+
+    deployment: str
+    progress_pct: int | UnsetType = UNSET
+
+
+@attrs.frozen
+class DeploymentReady:
+    """The model gave a real short answer: prompts are answered from now on."""
+
+    deployment: str
+    model: str
+    engine: str
+    device: str
+    context_tokens: int | UnsetType = UNSET
+    load_ms: int | UnsetType = UNSET
+
+
+@attrs.frozen
+class DeploymentFailed:
+    """A deployment ended before it was ready."""
+
+    deployment: str
+    code: str
+    reason: str
+    fix: str
+    exit_code: int | UnsetType | None = UNSET
+    output: tuple[str, ...] | UnsetType = UNSET
+
+
+@attrs.frozen
+class DeploymentEnded:
+    """A ready deployment ended by itself, or by its owner; `exit_code` None is unknown."""
+
+    deployment: str
+    reason: str
+    exit_code: int | None = None
+    output: tuple[str, ...] | UnsetType = UNSET
+
+
+@attrs.frozen
+class OutOfMemory:
+    """An engine was ended for want of memory."""
+
+    deployment: str
+    reason: str
+    fix: str
+    exit_code: int | UnsetType | None = UNSET
+    output: tuple[str, ...] | UnsetType = UNSET
+
+
+@attrs.frozen
+class Undeployed:
+    """A deployment was ended by command."""
+
+    deployment: str
+
+
+@attrs.frozen
+class PromptAnswered:
+    """The model's whole answer; a token count the engine did not report is None."""
+
+    deployment: str
+    content: str
+    model: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    finish_reason: Literal["stop", "length", "other"] | UnsetType = UNSET
+
+
+@attrs.frozen
+class PromptFailed:
+    """There is no answer, why, and what to do."""
+
+    deployment: str
+    code: str
+    reason: str
+    fix: str
+
+
+@attrs.frozen
+class CommandFailed:
+    """An accepted command that could not be carried out, why, and what to do. Completes any command."""
+
+    command: str
+    command_type: str
+    code: str
+    reason: str
+    fix: str
+
+
+@attrs.frozen
+class AgentRevoked:
+    """A credential was given back by its agent."""
+
+    holder: str
+    name: str
+
+
+Event = (
+    DeploymentStarted
+    | WeightsLoading
+    | DeploymentReady
+    | DeploymentFailed
+    | DeploymentEnded
+    | OutOfMemory
+    | Undeployed
+    | PromptAnswered
+    | PromptFailed
+    | CommandFailed
+    | AgentRevoked
+)
