@@ -164,6 +164,8 @@ def parse_endpoint(text: str) -> Endpoint:
     host = parse_host(bracketed(parts.hostname))
     if "%" in host:
         raise AddressError("expected a host that others can reach, without an interface's name (%...)")
+    if Address(host, 0).is_every_interface:
+        raise AddressError("expected the one address that consumers reach, not every interface")
     scheme: Scheme = "https" if parts.scheme == "https" else "http"
     return Endpoint(scheme, host, port or dict(_DEFAULT_PORTS)[scheme], path)
 

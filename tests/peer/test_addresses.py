@@ -86,6 +86,7 @@ def test_endpoints_are_read_and_written_without_a_slash_at_the_end(
         ("https://peer.exam\nple", "xn--"),
         ("https://127.1", "IP address or a host name"),
         ("https://[fe80::1%25eth0]", "interface"),
+        ("https://0.0.0.0:7777", "not every interface"),
         ("https://" + "a" * 600, "at most 512"),
     ],
 )
