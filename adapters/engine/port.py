@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import attrs
 
 from adapters.gpu.port import ApiName, Device
-from adapters.runtime.port import Executable, Handle
+from adapters.runtime.port import Executable, Exit, Handle
 
 EngineName = Literal["llamacpp", "ollama", "vllm"]
 FinishReason = Literal["stop", "length", "other"]
@@ -63,6 +63,24 @@ class PromptRefused(EngineFault):
     code = "PROMPT_REFUSED"
 
 
+class EngineEnded(EngineFault):
+    """Raised when the engine's program ended by itself."""
+
+    code = "ENGINE_ENDED"
+
+
+class PortTaken(EngineEnded):
+    """Raised when another program took the engine's port first: starting it once more takes another."""
+
+    code = "PORT_TAKEN"
+
+
+class EngineOutOfMemory(EngineEnded):
+    """Raised when the engine ended because it got no more memory."""
+
+    code = "OUT_OF_MEMORY"
+
+
 @attrs.frozen
 class Model:
     """A model that may be deployed, for `get-hardware-state` and `best-peer models`. Sizes are bytes."""
@@ -77,7 +95,11 @@ class Model:
 
 @attrs.frozen
 class Plan:
-    """A model and a promise that fit together, settled before anything is admitted."""
+    """A model and a promise that fit together, settled before anything is admitted.
+
+    `detail` travels with the workload (`WorkloadSpec.detail`) and comes back in its handle, after a
+    restart too: it is how the engine knows again what it serves there. It holds no secret.
+    """
 
     model: str
     memory_bytes: int
@@ -174,6 +196,13 @@ class Engine(Protocol):
 
         Raises:
             PromptRefused, EngineUnreachable: with what to do.
+        """
+        ...
+
+    def explain(self, ended: Exit) -> EngineFault:
+        """What the end of an engine nobody asked for means, as code, reason and fix.
+
+        An engine that ends with code 0 unasked has failed all the same.
         """
         ...
 

@@ -26,6 +26,14 @@ class StartFailed(RuntimeFault):
         self.fix = fix
 
 
+class NotEnded(RuntimeFault):
+    """Raised when a program was killed and is still there: the wish to stop it has to be kept."""
+
+
+API_KEY = "api-key"
+"""The secret file whose content becomes `Handle.secret`."""
+
+
 @attrs.frozen
 class Executable:
     """A program of this machine.
@@ -33,12 +41,14 @@ class Executable:
     `argv` never carries a secret: it is readable by every user of the machine. `secret_files` are written
     by the runtime beside the workload's record, mode 0600, and named to the program as `{secret:NAME}`
     in `argv` or `environment` values, which the runtime replaces by the file's path. `{port}` becomes a
-    free loopback port.
+    free loopback port, which another program may take before this one does. `folder` is where it runs,
+    so that what it prints need not name the owner's paths; None is the workload's own folder.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = attrs.field(factory=dict)
     secret_files: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    folder: Path | None = None
 
 
 @attrs.frozen
@@ -50,7 +60,8 @@ class WorkloadSpec:
         holder: whose it is.
         program: what to execute.
         device_uuids: the devices handed over, by UUID.
-        memory_bytes: host memory ceiling, where the owner set one; None is no ceiling.
+        memory_bytes: host memory ceiling, where the owner set one; None is no ceiling. The runtime says
+            what it can hold a program to.
         detail: what the engine needs to know of it again after a restart (no secrets), kept in the record.
     """
 
@@ -110,6 +121,8 @@ class Runtime(Protocol):
     async def start(self, spec: WorkloadSpec) -> Handle:
         """Start the workload's program, or find the one already running under its id.
 
+        A start that is cancelled may have happened; starting again finds it.
+
         Raises:
             StartFailed: it could not be started; nothing is left behind.
         """
@@ -129,7 +142,11 @@ class Runtime(Protocol):
     async def stop(self, workload: str, *, grace_seconds: float) -> None:
         """End the program and every process it left: ask, wait `grace_seconds`, kill.
 
-        Returns when it is gone. Ending what does not run is no error.
+        Returns when it is gone. Ending what does not run is no error, and ends what a program left
+        that is gone itself.
+
+        Raises:
+            NotEnded: it did not end within ten seconds of being killed.
         """
         ...
 
@@ -138,11 +155,18 @@ class Runtime(Protocol):
         ...
 
     async def discard(self, workload: str) -> None:
-        """Remove the record, the output and the secrets of a workload that has ended."""
+        """Remove the record, the output and the secrets of a workload that has ended.
+
+        Raises:
+            RuntimeFault: it still runs, or its folder cannot be removed.
+        """
         ...
 
     async def running(self) -> tuple[str, ...]:
-        """The ids of all workloads of this peer's instance that run now, known or not."""
+        """The ids of all workloads of this peer's instance that run now, known or not.
+
+        One that `find` does not know is what a dead program left: `stop` ends it.
+        """
         ...
 
 
