@@ -1,0 +1,141 @@
+"""What one setting is, and what is said when its value is refused (F33).
+
+The settings themselves are in `peer.settings`; here are the parts of its table: the entry, the readers that
+only settings need, and the problems that stop a start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import attrs
+
+from peer.log_text import field_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_SHOWN: Final = 120
+"""Characters of a refused value that are shown."""
+MAX_VALUE: Final = 4096
+"""Characters of a value that are read: the longest path there can be."""
+_USER = re.compile(r"(?<=://)[^/@]*@")
+
+
+@attrs.frozen(kw_only=True)
+class Setting:
+    """One entry of the table: a ``BEST_PEER_*`` variable, from which start, help and documents are made."""
+
+    name: str
+    parse: Callable[[str], object]
+    """Reads a value that is not empty; raises ValueError whose text says what was expected."""
+    takes: str
+    """What it takes, in words or as its choices: ``host:port or [v6]:port``."""
+    help: str
+    """What it is for, one line for people."""
+    default: str | None = None
+    """The value when it is not set, as it would be written; None where it follows from something else."""
+    otherwise: str = ""
+    """In words, what holds when it is not set and has no default of its own."""
+    secret: bool = False
+    """Whether its value is never shown, refused or not."""
+
+    @property
+    def default_words(self) -> str:
+        """The default for people."""
+        return self.otherwise if self.default is None else self.default
+
+    @property
+    def unset_it(self) -> str:
+        """The fix that always helps."""
+        return f"correct it, or unset it ({self.default_words})"
+
+
+@attrs.frozen(kw_only=True)
+class Problem:
+    """Why a start was refused over one variable: what it is, what was expected, what to do."""
+
+    variable: str
+    shown: str | None
+    """The value as it may be shown; None where the variable is not set."""
+    expected: str
+    fix: str
+    involves: frozenset[str] = frozenset()
+    """The other variables that the judgement rests on."""
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.variable} is not set"
+            if self.shown is None
+            else f"{self.variable}={self.shown} is refused"
+        )
+        return f"{what}: {self.expected}; {self.fix}"
+
+
+class SettingsError(Exception):
+    """Raised when a peer cannot start with the settings it was given; the text is a line for each bad one."""
+
+    code: ClassVar[str] = "BAD_SETTINGS"
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def shown(value: object, *, secret: bool = False) -> str:
+    """A value as it may stand in an error: bounded, on one line, with nothing secret in it."""
+    return "(not shown)" if secret else field_text(_USER.sub("...@", str(value)), MAX_SHOWN)
+
+
+def one_of(*choices: str, later: tuple[str, ...] = ()) -> Callable[[str], str]:
+    """A reader of one of these words; those of ``later`` are known and told as not there yet."""
+
+    def parse(text: str) -> str:
+        if text in choices:
+            return text
+        if text in later:
+            raise ValueError(f"{text} comes with a later release, this one has {' and '.join(choices)}")
+        raise ValueError(f"expected {' or '.join(choices)}")
+
+    return parse
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number from 1 to a million.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or not 1 <= int(text) <= 1_000_000:
+        raise ValueError("expected a whole number from 1 to 1000000")
+    return int(text)
+
+
+def path_text(text: str) -> Path:
+    """Read a path; what it must name is checked where its home and working folder are known.
+
+    Raises:
+        ValueError: no path can be that.
+    """
+    if "\0" in text or len(text) > MAX_VALUE:
+        raise ValueError("expected a path")
+    return Path(text)
+
+
+def absolute(path: Path, home: Path | None) -> Path:
+    """The path from the root: ``~`` stands for ``home``, and a relative one starts at the working folder.
+
+    Raises:
+        ValueError: it begins with ``~`` and there is no home, or the folder it starts at is gone.
+    """
+    if path.parts[:1] == ("~",):
+        if home is None:
+            raise ValueError("expected a path without ~, since HOME is not set")
+        path = home.joinpath(*path.parts[1:])
+    try:
+        return Path(os.path.abspath(path))
+    except FileNotFoundError:
+        raise ValueError("expected a path from the root, since the working folder is gone") from None

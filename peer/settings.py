@@ -1,0 +1,359 @@
+"""Every setting of the peer, read from the environment in this one place (F33).
+
+A setting is one field of `Settings`: its metadata is its entry in the table from which ``--help`` and
+``docs/settings.md`` are made as well. To add one, add its field; if it must agree with others, say so in
+`peer.settings_checks`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pwd
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import attrs
+
+from peer.addresses import (
+    ENDPOINT_EXPECTED,
+    HOST_EXPECTED,
+    LISTEN_EXPECTED,
+    Address,
+    Endpoint,
+    parse_endpoint,
+    parse_host,
+    parse_listen,
+)
+from peer.log_text import clean
+from peer.logs import SPEC_EXPECTED, LogSpec, parse_log_spec
+from peer.setting import (
+    MAX_VALUE,
+    Problem,
+    Setting,
+    SettingsError,
+    absolute,
+    one_of,
+    path_text,
+    shown,
+    whole_number,
+)
+from peer.settings_checks import conflicts, in_the_clear
+from peer.units import MIB, parse_duration, parse_size_or_none
+
+PREFIX: Final = "BEST_PEER_"
+LEAST_ENGINE_MEMORY: Final = 6 * MIB
+"""What a container starts with; a ceiling under it would end every engine at once."""
+MAX_UNKNOWN: Final = 32
+"""Unknown variables named, at most."""
+
+RETIRED: Final = MappingProxyType(
+    {
+        "BEST_PEER_DEPLOYMENTS_PER_HOLDER": "say it for each key: best-peer approve CODE --deployments N",
+        "BEST_PEER_JOBS_PER_HOLDER": "say it for each key: best-peer approve CODE --jobs N",
+        "BEST_PEER_MEMBERS": "make the pool through the door: create-workspace, then configure-cloud",
+    }
+)
+"""Settings of old, each with what replaced it. One that is set refuses the start: its owner relies on it."""
+
+LATER: Final = frozenset(
+    {
+        "BEST_PEER_BUSY",
+        "BEST_PEER_BUSY_AFTER",
+        "BEST_PEER_BUSY_MEMORY",
+        "BEST_PEER_BUSY_UTILISATION",
+        "BEST_PEER_DRIVER_WAIT",
+        "BEST_PEER_ENGINE_PIDS",
+        "BEST_PEER_FREE_AFTER",
+        "BEST_PEER_JOB_MEMORY",
+        "BEST_PEER_JOB_PIDS",
+        "BEST_PEER_MODEL_STORE",
+        "BEST_PEER_OLLAMA_IMAGE",
+        "BEST_PEER_PROMPT_RETENTION",
+        "BEST_PEER_PULL",
+        "BEST_PEER_STORE_CLEARTEXT",
+        "BEST_PEER_TRUST",
+        "BEST_PEER_VLLM_IMAGE",
+    }
+)
+"""Settings whose feature is not in this release: set, they are told to have no effect yet."""
+
+INSTALLER: Final = frozenset({"BEST_PEER_INSTALL_DIR", "BEST_PEER_VERSION"})
+"""What the installer reads and the peer does not."""
+
+
+def _entry(**parts: Any) -> dict[str, Setting]:
+    return {"setting": Setting(**parts)}
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What a person chose for this peer, checked. Paths are absolute, durations seconds, sizes bytes."""
+
+    listen: Address = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_LISTEN",
+            default="127.0.0.1:7777",
+            parse=parse_listen,
+            takes=LISTEN_EXPECTED,
+            help="Where the door listens; port 0 lets the system choose one.",
+        )
+    )
+    endpoint: Endpoint = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_ENDPOINT",
+            otherwise="http:// and the listen address",
+            parse=parse_endpoint,
+            takes=ENDPOINT_EXPECTED,
+            help="The base URL that consumers are told; to be set when the door listens on every interface.",
+        )
+    )
+    cleartext: Literal["vpn"] | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_CLEARTEXT",
+            otherwise="http:// on loopback alone",
+            parse=one_of("vpn"),
+            takes="vpn",
+            help="Serves http:// off loopback, where a VPN encrypts every hop to and from it.",
+        )
+    )
+    tls_cert: Path | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_TLS_CERT",
+            otherwise="a certificate that the peer makes",
+            parse=path_text,
+            takes="a PEM file",
+            help="The certificate chain of your own for an https:// endpoint; goes with BEST_PEER_TLS_KEY.",
+        )
+    )
+    tls_key: Path | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_TLS_KEY",
+            otherwise="the key of the certificate that the peer makes",
+            parse=path_text,
+            takes="a PEM file, not encrypted",
+            help="The private key of BEST_PEER_TLS_CERT.",
+        )
+    )
+    data: Path = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_DATA",
+            default="~/.best-peer",
+            parse=path_text,
+            takes="a folder",
+            help="Where the event log, the keys as hashes, the admin token and the certificate are kept.",
+        )
+    )
+    gpu: Literal["none"] = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_GPU",
+            default="none",
+            parse=one_of("none", later=("nvml",)),
+            takes="none, the one choice of this release",
+            help="How the peer sees accelerators; none serves the host's CPU as the one device.",
+        )
+    )
+    runtime: Literal["process", "fake"] = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_RUNTIME",
+            default="process",
+            parse=one_of("process", "fake", later=("docker", "native")),
+            takes="process or fake",
+            help="What runs engines: processes of this host, or fake, which answers and runs nothing.",
+        )
+    )
+    models: Path = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_MODELS",
+            otherwise="models/ in the data folder",
+            parse=path_text,
+            takes="a folder",
+            help="Where the GGUF models are that may be deployed.",
+        )
+    )
+    llama_server: Path | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_LLAMA_SERVER",
+            otherwise="llama-server on PATH, else the xllamacpp package",
+            parse=path_text,
+            takes="a program",
+            help="The llama-server that serves GGUF models.",
+        )
+    )
+    engine_host: str = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_ENGINE_HOST",
+            default="127.0.0.1",
+            parse=parse_host,
+            takes=HOST_EXPECTED,
+            help="Where the peer itself reaches the engines' ports; nobody else does.",
+        )
+    )
+    ready_seconds: int = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_READY_SECONDS",
+            default="900",
+            parse=lambda text: parse_duration(text, minimum=1),
+            takes="seconds, or a number with s, m, h or d",
+            help="How long an engine may take to answer after it was started.",
+        )
+    )
+    load_seconds: int = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_LOAD_SECONDS",
+            default="3600",
+            parse=lambda text: parse_duration(text, minimum=1),
+            takes="seconds, or a number with s, m, h or d",
+            help="How long a model may take to load.",
+        )
+    )
+    engine_memory: int | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_ENGINE_MEMORY",
+            default="none",
+            parse=lambda text: parse_size_or_none(text, minimum=LEAST_ENGINE_MEMORY),
+            takes="a size from 6M on (8G), or none",
+            help="The ceiling on an engine's host memory; none is no ceiling.",
+        )
+    )
+    commands_per_minute: int = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_COMMANDS_PER_MINUTE",
+            default="60",
+            parse=whole_number,
+            takes="a number from 1 on",
+            help="How many new commands a key with a share may send in any sixty seconds.",
+        )
+    )
+    streams_per_credential: int = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_STREAMS_PER_CREDENTIAL",
+            default="4",
+            parse=whole_number,
+            takes="a number from 1 on",
+            help="How many event streams a key with a share may hold open.",
+        )
+    )
+    log: LogSpec = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_LOG",
+            default="info",
+            parse=parse_log_spec,
+            takes=SPEC_EXPECTED,
+            help="How loud the log on stderr is: info,door=warning leaves out a line for each request.",
+        )
+    )
+    unknown: tuple[str, ...] = ()
+    """A line for each ``BEST_PEER_*`` variable that is no setting of this release."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Settings:
+        """Read and check every setting; the one place that looks at the environment.
+
+        Args:
+            environ: the environment, ``os.environ`` for a peer.
+
+        Raises:
+            SettingsError: any is wrong, with all that are wrong in it.
+        """
+        problems = [_retired(name, environ[name]) for name in RETIRED if name in environ]
+        given = {setting.name for setting in settings_table() if setting.name in environ}
+        failed: set[str] = set()
+        values: dict[str, Any] = {}
+        home = _home(environ)
+        for field, setting in _fields().items():
+            try:
+                values[field] = _value(setting, environ.get(setting.name), home)
+            except ValueError as error:
+                failed.add(setting.name)
+                problems.append(_refused(setting, environ.get(setting.name), error))
+                values[field] = None if setting.default is None else setting.parse(setting.default)
+        _complete(values, environ.get("PATH", os.defpath))
+        settings = cls(**values, unknown=tuple(_unknown(environ)))
+        # What rests on a value that was refused itself would only be noise.
+        problems += [
+            each for each in conflicts(settings, given) if not failed & {each.variable, *each.involves}
+        ]
+        if problems:
+            raise SettingsError(tuple(problems))
+        return settings
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the log is told at start: unknown variables, and http off loopback."""
+        if not in_the_clear(self):
+            return self.unknown
+        return (
+            *self.unknown,
+            f"{self.endpoint} is served in the clear: BEST_PEER_CLEARTEXT=vpn says a VPN encrypts every hop",
+        )
+
+
+def settings_table() -> tuple[Setting, ...]:
+    """Every setting of this release, in the order that people read them."""
+    return tuple(_fields().values())
+
+
+def _fields() -> dict[str, Setting]:
+    return {
+        field.name: field.metadata["setting"]
+        for field in attrs.fields(Settings)
+        if "setting" in field.metadata
+    }
+
+
+def _home(environ: Mapping[str, str]) -> Path | None:
+    """The home folder, if there is one: a container may run as a user that nobody named."""
+    if environ.get("HOME"):
+        return Path(environ["HOME"])
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return None
+
+
+def _value(setting: Setting, given: str | None, home: Path | None) -> object:
+    text = setting.default if given is None else given.strip()
+    if text is None:
+        return None
+    if not text:
+        raise ValueError(f"it is empty, expected {setting.takes}")
+    if len(text) > MAX_VALUE:
+        raise ValueError(f"expected {setting.takes}, in at most {MAX_VALUE} characters")
+    value = setting.parse(text)
+    return absolute(value, home) if isinstance(value, Path) else value
+
+
+def _refused(setting: Setting, given: str | None, error: ValueError) -> Problem:
+    value = None if given is None else shown(given, secret=setting.secret)
+    return Problem(variable=setting.name, shown=value, expected=str(error), fix=setting.unset_it)
+
+
+def _complete(values: dict[str, Any], search: str) -> None:
+    """Fill in what follows from other values, and the program found on ``search``."""
+    listen: Address = values["listen"]
+    values["endpoint"] = values["endpoint"] or Endpoint("http", listen.host, listen.port)
+    values["models"] = values["models"] or values["data"] / "models"
+    if values["llama_server"] is None and (found := shutil.which("llama-server", path=search)):
+        values["llama_server"] = Path(found).absolute()
+
+
+def _retired(name: str, value: str) -> Problem:
+    fix = f"unset it and {RETIRED[name]}"
+    return Problem(variable=name, shown=shown(value), expected="it is no setting any more", fix=fix)
+
+
+def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    known = [setting.name for setting in settings_table()]
+    names = sorted(name for name in environ if name.startswith(PREFIX))
+    strange = [name for name in names if name not in INSTALLER | RETIRED.keys() | set(known)]
+    for name in strange[:MAX_UNKNOWN]:
+        if name in LATER:
+            yield f"{name} has no effect yet: its feature comes with a later release"
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]}?" if close else "best-peer --help lists the settings"
+        yield f"{clean(name, 80)} is no setting and has no effect: {hint}"
