@@ -67,7 +67,7 @@ def parse_size_or_none(text: str, *, minimum: int = 0) -> int | None:
     try:
         return parse_size(text, minimum=minimum)
     except UnitError as error:
-        raise UnitError(f"{error}; or none") from None
+        raise UnitError(f"{error}, or none") from None
 
 
 def parse_duration(text: str, *, minimum: int = 0, maximum: int = MAX_DURATION) -> int:
