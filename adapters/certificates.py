@@ -168,8 +168,8 @@ def _make(names: list[x509.GeneralName], now: datetime) -> tuple[x509.Certificat
         .not_valid_before(now - BACKDATED)
         .not_valid_after(now + LIFETIME)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        # Not an authority: rustls refuses one as a server's certificate. And no key usage: without its signing
-        # bit older OpenSSL takes no certificate as its own anchor; with it RFC 5280 wants an authority.
+        # Not an authority: rustls refuses one as a server's certificate. And no key usage: without its
+        # signing bit older OpenSSL takes no certificate as its own anchor; with it, RFC 5280 wants a CA.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(identifier, critical=False)
