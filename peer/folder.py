@@ -34,7 +34,8 @@ from adapters.files import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOKEN_PREFIX: Final = "bpa_"  # noqa: S105 - not a token: what tells one apart from a key, and the log knows it by
+# What tells a token apart from a key, and what the log knows one by.
+TOKEN_PREFIX: Final = "bpa_"  # noqa: S105
 MAX_SMALL_FILE: Final = 64 * 1024
 """The largest token, id or door record read, in bytes."""
 
