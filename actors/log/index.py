@@ -160,7 +160,7 @@ class EventIndex:
     def _sequences(self, query: EventQuery) -> list[Sequence[int]]:
         reader = query.reader
         if reader is None or query.source is not None:
-            # The owner's console and a filter by source read every code: rare, and bounded by holders × types.
+            # The owner's console and a filter by source look at every code: holders times types.
             return [code.rows for code in self._code_list if code.fits(query)]
         own = [code for code in self._of_holder.get(reader.holder, ()) if code.fits(query)]
         if not reader.sees_all:

@@ -79,16 +79,19 @@ class Journal(Generic[E, P]):
         prepare: Callable[[list[E]], P],
         write: Callable[[P], None],
         committed: Callable[[list[E], P], None],
+        failed: Callable[[list[E]], None] = lambda _: None,
     ) -> None:
         """Args:
 
         prepare: turns entries into what is written; quick, on the loop, right before the write.
         write: makes it durable; runs in this journal's own thread, one call at a time.
         committed: folds it; never fails, never waits.
+        failed: gives back what was reserved for entries that were not kept, or not known to be.
         """
         self._prepare = prepare
         self._write = write
         self._committed = committed
+        self._failed = failed
         self._forming: Batch[E] = Batch()
         self._wake = trio.Event()
         self._open = False
@@ -149,9 +152,11 @@ class Journal(Generic[E, P]):
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._write, payload, limiter=self._limiter)
         except NoRoom as full:
+            self._failed(batch.entries)
             batch.finish(full)
             return
         except BaseException:
+            self._failed(batch.entries)
             batch.finish(JournalUnavailable("the log failed while it wrote"))
             raise
         self._committed(batch.entries, payload)

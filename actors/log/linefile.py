@@ -87,11 +87,6 @@ class LineFile:
                 return chunk
             size *= 8
 
-    def lines(self) -> Iterator[bytes]:
-        """Every line from the start, newline included; the last may lack it."""
-        with open(self.path, "rb", buffering=_READ_SIZE) as file:
-            yield from file
-
     def set_aside_from(self, good: int) -> Path | None:
         """Cut off what stands behind `good` and keep it in a file of its own; None when there is nothing."""
         torn = self.size - good
@@ -128,6 +123,12 @@ class LineFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Every line of a file from its start, newline included; the last may lack it."""
+    with open(path, "rb", buffering=_READ_SIZE) as file:
+        yield from file
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,12 +12,13 @@ from msgspec import UNSET, UnsetType
 
 @attrs.frozen
 class DeploymentStarted:
-    """The engine of a deployment was started on its device."""
+    """The engine of a deployment was started on its device: `device` for people, its UUID for promises."""
 
     deployment: str
     model: str
     engine: str
     device: str
+    device_uuid: str
     memory_bytes: int
     isolation: str
     holder: str

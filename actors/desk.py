@@ -1,0 +1,276 @@
+"""The one thing the door talks to: takes commands, answers retries, admits, reserves (F3, F7, F8, F18).
+
+A decision is made in one go: no checkpoint stands between reading the fold and reserving in it. What was
+reserved comes back when the disk does not keep the command. Once durable a command is carried out whether or
+not its sender still waits.
+"""
+
+import attrs
+import msgspec
+import trio
+
+from actors.house import House
+from actors.log.accepted import Record
+from actors.log.journal import Batch, JournalUnavailable
+from actors.log.linefile import NoRoom
+from actors.messages.commands import (
+    Accepted,
+    Command,
+    DeployModel,
+    Prompt,
+    RunJob,
+    StopJob,
+    UndeployModel,
+)
+from actors.messages.times import time_text
+from actors.rules.pace import Pace
+from actors.rules.placement import place
+from actors.rules.refusal import Refusal
+from actors.rules.shares import check_deployment
+from actors.rules.workloads import deployment_to_end, deployment_to_prompt
+from actors.state.keys import Key
+from actors.store import Hooks, Store
+from actors.tree import Tree
+from adapters.engine.port import Engine, EngineFault, PromiseTooSmall
+from adapters.gpu.port import Device
+
+MOST_UNFINISHED = 10_000
+"""Accepted commands that may be unfinished on a door; past it new ones are refused, not piled up."""
+
+
+@attrs.frozen
+class Submission:
+    """A command that passed its envelope, its schema and its scope.
+
+    Args:
+        id: the sender's id of it.
+        correlation: the sender's, if it named one.
+        body: the command.
+        data: the same as JSON, to be kept.
+        hash: of its content: what makes a retry the same.
+    """
+
+    id: str
+    correlation: str | None
+    body: Command
+    data: bytes
+    hash: str
+
+
+@attrs.frozen
+class Receipt:
+    """What a sender is answered, the first time and every time it asks again."""
+
+    id: str
+    correlation: str
+
+
+class Desk:
+    """Admits commands for one door."""
+
+    def __init__(self, house: House, tree: Tree, *, commands_per_minute: int) -> None:
+        self._house = house
+        self._store: Store = house.store
+        self._tree = tree
+        self._pace = Pace(commands_per_minute)
+        self._store.connect(Hooks(kept=self._kept, failed=self._failed))
+
+    async def submit(self, key: Key, submission: Submission) -> Receipt:
+        """Take a command: durable on return, or refused.
+
+        Cancelling the wait loses the answer alone: the same command sent again gets it.
+
+        Raises:
+            Refusal: with what to send instead.
+        """
+        again = self._retry(key, submission)
+        if again is None:
+            prepared = await self._prepare(submission.body)
+            again = self._retry(key, submission)  # somebody may have sent the same meanwhile
+            if again is None:
+                again = self._admit(key, submission, prepared)
+        receipt, batch = again
+        if batch is not None:
+            try:
+                await batch.wait()
+            except NoRoom as full:
+                raise _no_room(full) from full
+            except JournalUnavailable as error:
+                raise _not_now() from error
+        return receipt
+
+    def _retry(self, key: Key, submission: Submission) -> tuple[Receipt, Batch[Record] | None] | None:
+        found = self._store.accepted.find(submission.id)
+        if found is not None:
+            record, batch = found
+            if record.holder == key.holder and record.hash == submission.hash:
+                return Receipt(record.id, record.correlationid), batch
+            if record.holder == key.holder:
+                raise Refusal(
+                    "DUPLICATE_ID",
+                    "a command with this id and other content was accepted before; "
+                    "give a new command a new id",
+                    field="/id",
+                )
+        self._check_owner(key, submission.id, "/id")
+        if submission.correlation is not None:
+            self._check_owner(key, submission.correlation, "/correlationid")
+        return None
+
+    def _check_owner(self, key: Key, name: str, field: str) -> None:
+        owner = self._store.accepted.owner(name)
+        if owner is not None and owner != key.holder:
+            raise Refusal(
+                "ID_NOT_YOURS",
+                f"the {field[1:]} was used by another credential on this door; "
+                "choose another, a random UUID for instance",
+                field=field,
+            )
+
+    async def _prepare(self, body: Command) -> "_Prepared":
+        """Ask the world what a decision needs; nothing is promised yet."""
+        if not isinstance(body, DeployModel):
+            return _Prepared()
+        engine = self._house.engines.get(body.engine)
+        if engine is None:
+            engines = sorted(self._house.engines)
+            raise Refusal(
+                "ENGINE_UNAVAILABLE",
+                f"this peer has no engine {body.engine}; deploy with one of: {', '.join(engines)}",
+                engine=body.engine,
+                engines=engines,
+            )
+        try:
+            await engine.plan(body.model, body.memory_bytes)
+        except PromiseTooSmall as small:
+            raise _from_engine(small, least_bytes=small.least_bytes) from small
+        except EngineFault as fault:
+            raise _from_engine(fault) from fault
+        return _Prepared(engine, await self._house.gpu.devices())
+
+    def _admit(
+        self, key: Key, submission: Submission, prepared: "_Prepared"
+    ) -> tuple[Receipt, Batch[Record]]:
+        """Decide and reserve in one go. Never a checkpoint."""
+        world = self._store.world
+        if key.is_tenant:
+            self._pace.check(key.holder, trio.current_time())
+        if len(world.unfinished) >= MOST_UNFINISHED:
+            raise Refusal(
+                "TOO_MANY_UNFINISHED",
+                f"{MOST_UNFINISHED} commands are under way on this peer; send it again when some have completed",
+                limit=MOST_UNFINISHED,
+                retry_after_seconds=5,
+            )
+        subject, device = self._decide(key, submission.body, prepared)
+        accepted = Accepted(
+            id=submission.id,
+            holder=key.holder,
+            correlation=submission.correlation or submission.id,
+            at=time_text(self._house.clock.now_ms()),
+            body=submission.body,
+            subject=subject,
+            device=None if device is None else device.id,
+            device_uuid=None if device is None else device.uuid,
+        )
+        record = Record(
+            id=accepted.id,
+            holder=accepted.holder,
+            correlationid=accepted.correlation,
+            hash=submission.hash,
+            type=accepted.type,
+            at=accepted.at,
+            subject=subject,
+            device=accepted.device,
+            device_uuid=accepted.device_uuid,
+            data=msgspec.Raw(submission.data),
+        )
+        try:
+            batch = self._store.accepted.put(record)
+        except JournalUnavailable as error:
+            raise _not_now() from error
+        self._store.admit(accepted, record)
+        world.accept(accepted)
+        if key.is_tenant:
+            self._pace.count(key.holder, trio.current_time())
+        return Receipt(accepted.id, accepted.correlation), batch
+
+    def _decide(self, key: Key, body: Command, prepared: "_Prepared") -> tuple[str | None, Device | None]:
+        world = self._store.world
+        match body:
+            case DeployModel():
+                assert prepared.engine is not None
+                check_deployment(key, world.holding(key.holder), body.memory_bytes)
+                device = place(
+                    engine=body.engine,
+                    apis=prepared.engine.apis,
+                    memory_bytes=body.memory_bytes,
+                    wanted_device=body.device,
+                    wanted_isolation=body.isolation,
+                    isolation=self._house.runtime.isolation,
+                    devices=prepared.devices,
+                    grant=key.grant,
+                    world=world,
+                )
+                return self._house.new_id("dep-"), device
+            case UndeployModel(deployment=identifier):
+                deployment_to_end(key, identifier, world)
+            case Prompt(deployment=identifier):
+                deployment_to_prompt(key, identifier, world)
+            case RunJob():
+                raise _no_jobs(self._house.runtime.name)
+            case StopJob(job=identifier):
+                raise Refusal(
+                    "UNKNOWN_JOB",
+                    f"this key has no job {identifier}; the get-workloads query lists its own",
+                    job=identifier,
+                )
+            case _:
+                pass
+        return None, None
+
+    def _kept(self, accepted: Accepted) -> None:
+        try:
+            self._tree.begin(accepted)
+        except RuntimeError:
+            # The peer is stopping: the command is durable and begins at the next start.
+            return
+
+    def _failed(self, accepted: Accepted) -> None:
+        self._pace.take_back(accepted.holder)
+
+
+@attrs.frozen
+class _Prepared:
+    engine: Engine | None = None
+    devices: tuple[Device, ...] = ()
+
+
+def _from_engine(fault: EngineFault, **details: int) -> Refusal:
+    return Refusal(fault.code, f"{fault.reason}; {fault.fix}", fix=fault.fix, **details)
+
+
+def _no_jobs(runtime: str) -> Refusal:
+    return Refusal(
+        "JOBS_UNAVAILABLE",
+        f"this peer's runtime ({runtime}) runs no jobs; send it to a peer whose runtime runs containers, "
+        "or deploy a model and prompt it",
+        runtime=runtime,
+    )
+
+
+def _no_room(full: NoRoom) -> Refusal:
+    return Refusal(
+        "NO_ROOM",
+        "this peer's disk has no room to keep the command, so it was not accepted; "
+        "its owner frees room on the file system of its data folder, then send it again",
+        retry_after_seconds=30,
+    )
+
+
+def _not_now() -> Refusal:
+    return Refusal(
+        "LOG_UNAVAILABLE",
+        "this peer cannot keep commands right now; send the same one again, with the same id, in a moment",
+        retry_after_seconds=2,
+    )

@@ -1,0 +1,117 @@
+"""A prompt: waits its turn, asks the engine, tells the answer whole (F23).
+
+Sixteen at a time on one peer, in the order they were accepted; ten minutes each from its turn.
+"""
+
+import trio
+
+from actors.house import House
+from actors.kernel.child import ChildSpec
+from actors.kernel.mailbox import Mailbox
+from actors.messages import events as e
+from actors.messages.commands import Accepted, Prompt
+from actors.messages.envelope import Fact
+from adapters.engine.port import Chat, Engine, EngineFault, Message
+from adapters.runtime.port import Handle
+
+AT_ONCE = 16
+"""Prompts in flight on a peer (seed: sixteen at a time per peer)."""
+
+GONE = (
+    "DEPLOYMENT_ENDED",
+    "the deployment ended before it answered",
+    "deploy the model again and prompt that",
+)
+
+
+def prompt_spec(house: House, accepted: Accepted, turns: trio.CapacityLimiter) -> ChildSpec:
+    """How a prompt's actor is supervised. `turns` is shared by all prompts of the peer, and fair."""
+
+    async def exhausted(crash: BaseException) -> None:
+        actor = PromptActor(house, accepted, turns)
+        await actor.fail("INTERNAL", f"this peer failed over it: {type(crash).__name__}", "send it again")
+
+    return ChildSpec(
+        name=f"prompt {accepted.id}",
+        make=lambda: PromptActor(house, accepted, turns),
+        exhausted=exhausted,
+        capacity=0,
+    )
+
+
+class PromptActor:
+    """One prompt from its acceptance to its answer."""
+
+    def __init__(self, house: House, accepted: Accepted, turns: trio.CapacityLimiter) -> None:
+        assert isinstance(accepted.body, Prompt)
+        self._house = house
+        self._accepted = accepted
+        self._prompt = accepted.body
+        self._turns = turns
+
+    async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to a prompt
+        """Answer or fail, and tell it."""
+        if self._accepted.id not in self._house.store.world.unfinished:
+            return
+        async with self._turns:
+            await self._take_turn()
+
+    async def fail(self, code: str, reason: str, fix: str) -> None:
+        """Tell that there is no answer."""
+        await self._tell(self._failed(code, reason, fix))
+
+    async def _take_turn(self) -> None:
+        outcome: e.PromptAnswered | e.PromptFailed = self._failed(
+            "PROMPT_TIMEOUT",
+            f"the engine did not answer within {self._house.bounds.prompt:.0f} s",
+            "ask for fewer tokens (max_tokens), or undeploy and deploy again if it hangs",
+        )
+        with trio.move_on_after(self._house.bounds.prompt):
+            outcome = await self._attempt()
+        # Told outside the bound: a fact cut off while it is made durable would be followed by its contrary.
+        await self._tell(outcome)
+
+    async def _attempt(self) -> e.PromptAnswered | e.PromptFailed:
+        reached = await self._address()
+        if reached is None:
+            return self._failed(*GONE)
+        engine, handle = reached
+        prompt = self._prompt
+        chat = Chat(
+            messages=tuple(Message(m.role, m.content) for m in prompt.messages),
+            max_tokens=prompt.max_tokens,
+            temperature=prompt.temperature,
+            stop=prompt.stop,
+        )
+        try:
+            answer = await engine.answer(handle, chat)
+        except EngineFault as fault:
+            if self._house.addresses.get(prompt.deployment) is None:
+                return self._failed(*GONE)
+            return self._failed(fault.code, fault.reason, fault.fix)
+        return e.PromptAnswered(
+            deployment=prompt.deployment,
+            content=answer.content,
+            model=answer.model,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            finish_reason=answer.finish_reason,
+        )
+
+    async def _address(self) -> tuple[Engine, Handle] | None:
+        """Where the deployment is reached, once its actor has found it; None when it ended."""
+        while True:
+            reached = self._house.addresses.get(self._prompt.deployment)
+            if reached is not None:
+                return reached
+            deployment = self._house.store.world.deployments.get(self._prompt.deployment)
+            if deployment is None or deployment.phase != "ready":
+                return None
+            await self._house.addresses.wait_changed()
+
+    def _failed(self, code: str, reason: str, fix: str) -> e.PromptFailed:
+        return e.PromptFailed(self._prompt.deployment, code, reason, fix)
+
+    async def _tell(self, event: e.PromptAnswered | e.PromptFailed) -> None:
+        accepted = self._accepted
+        await self._house.store.events.tell(Fact(event, accepted.holder, accepted.correlation, accepted.id))

@@ -1,0 +1,283 @@
+"""Issues keys and takes them back: the device flow's rules behind the door (F10, F12, F13; RFC 8628)."""
+
+import secrets
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from actors.approver import Approver, Registration
+from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, digest, normal_user_code
+from actors.log.journal import JournalUnavailable
+from actors.log.linefile import NoRoom
+from actors.rules.grants import check_grant, default_expiry
+from actors.rules.refusal import Refusal
+from actors.state.keys import Approved, Grant, Issued, Key, Revoked
+from actors.store import Store
+from adapters.clock.port import Clock
+
+KEY_PREFIX = "bp_"
+
+
+class PollRefused(Exception):
+    """Raised to a device that polls: an RFC 6749 error code, and words for people."""
+
+    def __init__(self, error: str, description: str) -> None:
+        super().__init__(description)
+        self.error = error
+        self.description = description
+
+
+@attrs.frozen
+class Begun:
+    """A sign-in that waits for its approval."""
+
+    device_code: str = attrs.field(repr=False)
+    user_code: str
+    expires_in: int
+    interval: int
+
+
+@attrs.frozen
+class Credential:
+    """A key as it is shown once."""
+
+    secret: str = attrs.field(repr=False)
+    key: Key
+
+
+@attrs.frozen
+class Waiting:
+    """What a person sees of a code: whom they would let in. `state` says how it stands."""
+
+    user_code: str
+    state: str
+    name: str | None = None
+    client_id: str | None = None
+    agent_label: str | None = None
+    address: str | None = None
+    lifetime: Lifetime = "durable"
+    seconds_left: int = 0
+
+
+@attrs.frozen
+class RevokedKeys:
+    """What a revoke did. `kept` False: the disk did not keep it, and the keys open again after a restart."""
+
+    keys: tuple[Key, ...]
+    kept: bool
+
+
+class Registrar:
+    """Decides on the loop, without a checkpoint between look and change; waits only for the disk."""
+
+    def __init__(self, store: Store, clock: Clock, approver: Approver, closed: Callable[[str], None]) -> None:
+        """Args:
+
+        store: keeps the keys.
+        clock: wall time, for when keys end.
+        approver: who may approve, and what is granted.
+        closed: called with the holder whose key has just closed.
+        """
+        self._store = store
+        self._clock = clock
+        self._approver = approver
+        self._closed = closed
+        self._codes = Codes(trio.current_time)
+
+    def authenticate(self, secret: str) -> Key | None:
+        """The key of a secret, if it opens anything now."""
+        key = self._store.ring.by_digest(digest(secret))
+        return key if key is not None and key.is_open(self._clock.now_ms()) else None
+
+    def seconds_left(self, key: Key) -> float:
+        """How long a key still opens; infinity when it has no end."""
+        if key.expires_ms is None:
+            return float("inf")
+        return max(0.0, (key.expires_ms - self._clock.now_ms()) / 1000)
+
+    def attest(self, proof: str) -> bool:
+        """Whether a proof is the approver's. Asked first, so that a stranger learns nothing."""
+        return self._approver.attest(proof)
+
+    def begin(
+        self,
+        *,
+        client_id: str,
+        address: str | None,
+        name: str,
+        agent_label: str | None,
+        lifetime: Lifetime,
+    ) -> Begun:
+        """Begin a sign-in; it has no effect until it is approved.
+
+        Raises:
+            TooManyCodes: a ceiling is reached (F11).
+        """
+        device_code, code = self._codes.begin(
+            client_id=client_id, address=address, name=name, agent_label=agent_label, lifetime=lifetime
+        )
+        return Begun(device_code, code.user_code, LIFETIME_SECONDS, round(code.interval))
+
+    def look(self, user_code: str) -> Waiting:
+        """How a code stands, for the person's page and before an approval."""
+        normal = normal_user_code(user_code)
+        code = self._codes.by_user(normal)
+        if code is None:
+            return Waiting(normal, self._codes.ended(normal) or "unknown")
+        return Waiting(
+            user_code=normal,
+            state=code.state,
+            name=code.name,
+            client_id=code.client_id,
+            agent_label=code.agent_label,
+            address=code.address,
+            lifetime=code.lifetime,
+            seconds_left=max(0, round(code.expires_at - trio.current_time())),
+        )
+
+    async def approve(self, user_code: str, grant: Grant) -> Approved:
+        """Approve a waiting code; the device's next poll gets a key.
+
+        Raises:
+            Refusal: UNKNOWN_CODE, CODE_USED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT.
+            NoRoom, JournalUnavailable: nothing was approved.
+        """
+        normal = normal_user_code(user_code)
+        code = self._codes.by_user(normal)
+        if code is None or code.state != "pending":
+            raise _no_code(normal, code.state if code else self._codes.ended(normal))
+        check_grant(grant, is_session=code.lifetime == "session")
+        granted = await self._approver.admit(
+            Registration(normal, code.name, code.client_id, code.agent_label, code.address), grant
+        )
+        seconds = default_expiry(granted, is_session=code.lifetime == "session")
+        approved = Approved(
+            device_digest=code.device_digest,
+            user_code=normal,
+            client_id=code.client_id,
+            name=code.name,
+            grant=attrs.evolve(granted, expires_seconds=seconds),
+            approved_ms=self._clock.now_ms(),
+            agent_label=code.agent_label,
+            address=code.address,
+        )
+        # Taken before the disk is asked, so that of two approvals at once one is told it came second.
+        if code.state != "pending":
+            raise _no_code(normal, code.state)
+        code.state = "approved"
+        try:
+            await self._store.keys.append(approved)
+        except (NoRoom, JournalUnavailable):
+            code.state = "pending"
+            raise
+        return approved
+
+    async def poll(self, device_code: str, client_id: str) -> Credential:
+        """A device asks for its key; each device code is answered with one once.
+
+        Raises:
+            PollRefused: authorization_pending, slow_down, expired_token, invalid_grant.
+            NoRoom, JournalUnavailable: nothing was issued; poll again.
+        """
+        device = digest(device_code)
+        code = self._codes.by_device(device)
+        if code is not None:
+            if trio.current_time() >= code.expires_at:
+                self._codes.end(code, "expired")
+                raise PollRefused("expired_token", "this sign-in was not approved in time; begin another")
+            if code.client_id != client_id:
+                raise PollRefused("invalid_grant", "this device_code belongs to another client_id")
+            if code.must_slow_down(trio.current_time()):
+                raise PollRefused("slow_down", f"poll every {round(code.interval)} seconds, not faster")
+        approved = self._store.ring.approved(device)
+        if approved is None:
+            if code is not None and code.state in ("pending", "approved"):
+                raise PollRefused("authorization_pending", "nobody has approved this sign-in yet")
+            raise PollRefused("invalid_grant", "this device_code is unknown or was used already")
+        late = self._clock.now_ms() - approved.approved_ms > LIFETIME_SECONDS * 1000
+        if approved.client_id != client_id or (code is None and late):
+            raise PollRefused("invalid_grant", "this device_code is unknown or was used already")
+        return await self._issue(approved, code)
+
+    async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
+        """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
+
+        Raises:
+            Refusal: UNKNOWN_KEY.
+        """
+        now = self._clock.now_ms()
+        keys = [k for k in self._store.ring.named(name_or_holder) if k.revoked_ms is None]
+        if not keys:
+            raise Refusal(
+                "UNKNOWN_KEY",
+                f"no open key has the name or holder id {name_or_holder}; best-peer status lists them",
+            )
+        kept = True
+        for key in keys:
+            self._close(key.holder, now, ends_work=ends_work)
+        for key in keys:
+            try:
+                await self._store.keys.append(
+                    Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work)
+                )
+            except (NoRoom, JournalUnavailable):
+                kept = False
+        return RevokedKeys(tuple(keys), kept)
+
+    async def give_back(self, holder: str) -> Key:
+        """An agent returns its own key; its work runs on.
+
+        Raises:
+            NoRoom, JournalUnavailable: it is closed until the restart, and not kept.
+        """
+        now = self._clock.now_ms()
+        self._close(holder, now, ends_work=False)
+        await self._store.keys.append(Revoked(holder=holder, at_ms=now, by="agent", ends_work=False))
+        key = self._store.ring.get(holder)
+        assert key is not None
+        return key
+
+    def _close(self, holder: str, now: int, *, ends_work: bool) -> None:
+        self._store.ring.close(holder, now, ends_work=ends_work)
+        self._closed(holder)
+
+    async def _issue(self, approved: Approved, code: Code | None) -> Credential:
+        secret = KEY_PREFIX + secrets.token_urlsafe(32)
+        now = self._clock.now_ms()
+        seconds = approved.grant.expires_seconds
+        key = Key(
+            holder="h-" + secrets.token_urlsafe(16),
+            name=approved.name,
+            grant=approved.grant,
+            issued_ms=now,
+            expires_ms=None if seconds is None else now + seconds * 1000,
+            agent_label=approved.agent_label,
+            address=approved.address,
+        )
+        # Redeemed before the disk is asked: of two polls at once one gets a key (R12).
+        self._store.ring.redeem(approved.device_digest)
+        if code is not None:
+            self._codes.end(code, "used")
+        try:
+            await self._store.keys.append(
+                Issued(key=key, digest=digest(secret), device_digest=approved.device_digest)
+            )
+        except (NoRoom, JournalUnavailable):
+            self._store.ring.apply(approved)
+            raise
+        return Credential(secret, key)
+
+
+def _no_code(user_code: str, state: str | None) -> Refusal:
+    match state:
+        case "used":
+            return Refusal("CODE_USED", f"{user_code} was used already: its agent has its key")
+        case "approved":
+            return Refusal("CODE_APPROVED", f"{user_code} is approved already; its agent fetches its key")
+        case "expired":
+            return Refusal("CODE_EXPIRED", f"{user_code} has run out; ask the agent to begin again")
+        case _:
+            return Refusal(
+                "UNKNOWN_CODE", f"no sign-in waits under {user_code or 'that code'}; look at it again"
+            )

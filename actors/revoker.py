@@ -1,0 +1,54 @@
+"""Ends the work of keys that were taken back, and tries again until the runtime confirms (F13)."""
+
+import contextlib
+
+import trio
+
+from actors.deployment import End
+from actors.house import House
+from actors.kernel.child import ChildSpec, Restart
+from actors.kernel.mailbox import Mailbox, MailboxFull
+from actors.state.keys import WorkEnded
+from actors.tree import Tree
+
+NAME = "revoker"
+RETRY_SECONDS = 5.0
+REASON = "its credential was taken back by the owner of this machine"
+
+
+class Revoker:
+    """Looks when a key was taken back, and every few seconds while work of such keys still runs."""
+
+    def __init__(self, house: House, tree: Tree) -> None:
+        self._house = house
+        self._tree = tree
+
+    async def run(self, inbox: Mailbox[None]) -> None:
+        """Serve for ever."""
+        while True:
+            for holder in self._house.store.ring.ending():
+                await self._end_work(holder)
+            wait = RETRY_SECONDS if self._house.store.ring.ending() else float("inf")
+            with trio.move_on_after(wait):
+                await inbox.receive()
+
+    async def _end_work(self, holder: str) -> None:
+        world = self._house.store.world
+        running = tuple(world.holding(holder).deployments)
+        for deployment in running:
+            self._tree.end_deployment(deployment, End(REASON))
+        if not running:
+            await self._house.store.keys.append(WorkEnded(holder=holder, at_ms=self._house.clock.now_ms()))
+
+
+def revoker_spec(house: House, tree: Tree) -> ChildSpec:
+    """How it is supervised: always there."""
+    return ChildSpec(NAME, lambda: Revoker(house, tree), restart=Restart.PERMANENT, capacity=1)
+
+
+def wake_revoker(house: House) -> None:
+    """A key was taken back: look now."""
+    worker = house.workers.get(NAME)
+    if worker is not None:
+        with contextlib.suppress(MailboxFull):  # a look is due already
+            worker.mailbox.tell_nowait(None)

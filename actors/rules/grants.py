@@ -1,0 +1,50 @@
+"""What an approval may say (F12). More than the most is refused, never cut."""
+
+from actors.rules.refusal import Refusal
+from actors.state.keys import SCOPES, Grant
+
+DURABLE_SECONDS = 366 * 86_400
+SESSION_SECONDS = 8 * 3600
+
+
+def check_grant(grant: Grant, *, is_session: bool) -> Grant:
+    """A grant that holds together; a session's ends after eight hours when nothing was said.
+
+    Raises:
+        Refusal: INVALID_GRANT, with what is allowed.
+    """
+    unknown = [s for s in grant.scopes if s not in SCOPES]
+    if unknown or not grant.scopes:
+        raise Refusal(
+            "INVALID_GRANT",
+            f"--may takes {', '.join(SCOPES)}, not {', '.join(unknown) or 'nothing'}",
+            scopes=list(SCOPES),
+        )
+    if "metrics" in grant.scopes and len(grant.scopes) > 1:
+        raise Refusal(
+            "INVALID_GRANT",
+            "metrics stands alone: a key that reads the whole door's metrics may do nothing else; "
+            "approve a second sign-in for the other scopes",
+            scopes=list(grant.scopes),
+        )
+    most = SESSION_SECONDS if is_session else DURABLE_SECONDS
+    seconds = grant.expires_seconds
+    if seconds is not None and not 1 <= seconds <= most:
+        limit = "8h, since the agent asked for a session" if is_session else "366d"
+        raise Refusal(
+            "INVALID_GRANT",
+            f"--expires takes 1s to {limit}; {seconds} s was asked",
+            limit_seconds=most,
+        )
+    for name in ("memory_bytes", "deployments", "jobs", "workspaces"):
+        value = getattr(grant, name)
+        if value is not None and not 0 <= value <= 1 << 50:
+            raise Refusal("INVALID_GRANT", f"{name} cannot be {value}; it is 0 or more", field=name)
+    return grant
+
+
+def default_expiry(grant: Grant, *, is_session: bool) -> int | None:
+    """Seconds a key lives from its issue; None is until revoked."""
+    if grant.expires_seconds is not None:
+        return grant.expires_seconds
+    return SESSION_SECONDS if is_session else None

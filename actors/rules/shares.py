@@ -1,0 +1,43 @@
+"""What a key may still hold: memory across its workloads, and how many of each (F12)."""
+
+from actors.rules.refusal import Refusal
+from actors.state.keys import Key
+from actors.state.world import Holding
+
+
+def check_deployment(key: Key, holding: Holding, memory_bytes: int) -> None:
+    """Whether one more deployment fits the key's share and count.
+
+    Raises:
+        Refusal: SHARE_EXCEEDED, DEPLOYMENTS_EXCEEDED, with what is held and what is left.
+    """
+    most = key.grant.deployments
+    if most is not None and len(holding.deployments) >= most:
+        raise Refusal(
+            "DEPLOYMENTS_EXCEEDED",
+            f"this key may run {most} deployments at once and runs {len(holding.deployments)}; "
+            "undeploy one first",
+            held=len(holding.deployments),
+            limit=most,
+        )
+    check_memory(key, holding, memory_bytes)
+
+
+def check_memory(key: Key, holding: Holding, memory_bytes: int) -> None:
+    """Whether the key's share has this much left.
+
+    Raises:
+        Refusal: SHARE_EXCEEDED.
+    """
+    share = key.grant.memory_bytes
+    if share is not None and holding.memory_bytes + memory_bytes > share:
+        left = max(0, share - holding.memory_bytes)
+        raise Refusal(
+            "SHARE_EXCEEDED",
+            f"this key may hold {share} bytes of device memory and holds {holding.memory_bytes}; "
+            f"ask for {left} at most, or end a workload of yours first",
+            held_bytes=holding.memory_bytes,
+            share_bytes=share,
+            available_bytes=left,
+            requested_bytes=memory_bytes,
+        )

@@ -1,0 +1,57 @@
+"""Which workload a command may name, and in which phase (F13, F19, F23)."""
+
+from actors.rules.refusal import Refusal
+from actors.state.keys import Key
+from actors.state.world import Deployment, World
+
+
+def deployment_to_end(key: Key, identifier: str, world: World) -> Deployment:
+    """The deployment that an undeploy names.
+
+    Raises:
+        Refusal: UNKNOWN_DEPLOYMENT (also for another holder's: a refusal names only what the key may see),
+            DEPLOYMENT_ENDING.
+    """
+    deployment = world.deployments.get(identifier)
+    if deployment is None or not (key.sees_all or deployment.holder == key.holder):
+        raise _unknown(identifier)
+    if deployment.phase == "ending":
+        raise Refusal(
+            "DEPLOYMENT_ENDING",
+            f"{identifier} is ending already; Undeployed follows on the event stream",
+            deployment=identifier,
+        )
+    return deployment
+
+
+def deployment_to_prompt(key: Key, identifier: str, world: World) -> Deployment:
+    """The deployment that a prompt names: the caller's own, and ready.
+
+    Raises:
+        Refusal: UNKNOWN_DEPLOYMENT, DEPLOYMENT_NOT_READY, DEPLOYMENT_ENDING.
+    """
+    deployment = world.deployments.get(identifier)
+    if deployment is None or deployment.holder != key.holder:
+        raise _unknown(identifier)
+    if deployment.phase == "ending":
+        raise Refusal(
+            "DEPLOYMENT_ENDING",
+            f"{identifier} is ending and takes no more prompts; deploy the model again and prompt that one",
+            deployment=identifier,
+        )
+    if deployment.phase != "ready":
+        raise Refusal(
+            "DEPLOYMENT_NOT_READY",
+            f"{identifier} is {deployment.phase}; wait for DeploymentReady under the deploy's correlation id",
+            deployment=identifier,
+            phase=deployment.phase,
+        )
+    return deployment
+
+
+def _unknown(identifier: str) -> Refusal:
+    return Refusal(
+        "UNKNOWN_DEPLOYMENT",
+        f"this key has no deployment {identifier}; the get-workloads query lists its own",
+        deployment=identifier,
+    )

@@ -1,0 +1,187 @@
+"""Keys: who may do what, folded from the records of their issue and end (F12, F13)."""
+
+from typing import Literal
+
+import attrs
+import msgspec
+
+Scope = Literal["deploy", "jobs", "prompt", "workspaces", "metrics", "all"]
+SCOPES: tuple[Scope, ...] = ("deploy", "jobs", "prompt", "workspaces", "metrics", "all")
+
+
+@attrs.frozen
+class Grant:
+    """What an approver gives (F12).
+
+    Args:
+        scopes: what the key may do; `all` is every scope and every holder's workloads.
+        memory_bytes: most device memory its workloads may hold together; None is no share.
+        deployments, jobs: how many at once; None is not counted.
+        workspaces: how many it may own.
+        expires_seconds: how long the key lives from its issue; None is until revoked.
+        open_jobs: its jobs run outside the closed box.
+        accelerators_only: it never sees or uses the host's CPU.
+    """
+
+    scopes: tuple[Scope, ...] = ("all",)
+    memory_bytes: int | None = None
+    deployments: int | None = None
+    jobs: int | None = None
+    workspaces: int = 8
+    expires_seconds: int | None = None
+    open_jobs: bool = False
+    accelerators_only: bool = False
+
+
+@attrs.frozen
+class Key:
+    """One credential. `holder` is the opaque id that events name; the secret itself is never kept.
+
+    Times are milliseconds since the epoch.
+    """
+
+    holder: str
+    name: str
+    grant: Grant
+    issued_ms: int
+    expires_ms: int | None = None
+    agent_label: str | None = None
+    address: str | None = None
+    revoked_ms: int | None = None
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether it opens anything at `now_ms`."""
+        return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it reads and ends every holder's workloads."""
+        return "all" in self.grant.scopes
+
+    @property
+    def is_tenant(self) -> bool:
+        """Whether it has a share: a key without one is the owner's own."""
+        return self.grant.memory_bytes is not None
+
+    @property
+    def is_metrics_only(self) -> bool:
+        """Whether it is a collector's, that opens the metrics and nothing else."""
+        return self.grant.scopes == ("metrics",)
+
+    def may(self, scope: str) -> bool:
+        """Whether it may send what needs `scope`; `any` is every key's but a collector's."""
+        if self.is_metrics_only:
+            return scope == "metrics"
+        return scope == "any" or self.sees_all or scope in self.grant.scopes
+
+
+class Issued(msgspec.Struct, tag="issued", tag_field="record", kw_only=True):
+    """A key was issued: its secret's digest, and what it may do."""
+
+    key: Key
+    digest: str
+    device_digest: str
+
+
+class Approved(msgspec.Struct, tag="approved", tag_field="record", kw_only=True):
+    """A code was approved; its device's next poll is answered with a key, also after a restart."""
+
+    device_digest: str
+    user_code: str
+    client_id: str
+    name: str
+    grant: Grant
+    approved_ms: int
+    agent_label: str | None = None
+    address: str | None = None
+
+
+class Revoked(msgspec.Struct, tag="revoked", tag_field="record", kw_only=True):
+    """A key was taken or given back. `ends_work`: what it runs must end."""
+
+    holder: str
+    at_ms: int
+    by: Literal["owner", "agent"]
+    ends_work: bool
+
+
+class WorkEnded(msgspec.Struct, tag="work-ended", tag_field="record", kw_only=True):
+    """All work of a revoked key was seen to end."""
+
+    holder: str
+    at_ms: int
+
+
+KeyRecord = Issued | Approved | Revoked | WorkEnded
+
+
+class KeyRing:
+    """The fold of key records. Finding a key costs the same however many there are."""
+
+    def __init__(self) -> None:
+        self._by_digest: dict[str, str] = {}
+        self._keys: dict[str, Key] = {}
+        self._by_name: dict[str, list[str]] = {}
+        self._approved: dict[str, Approved] = {}
+        self._ending: set[str] = set()
+        self._work_ended: set[str] = set()
+
+    def apply(self, record: KeyRecord) -> None:
+        """Take a record that is durable."""
+        match record:
+            case Issued(key=key, digest=digest, device_digest=device):
+                self._keys[key.holder] = key
+                self._by_digest[digest] = key.holder
+                self._by_name.setdefault(key.name, []).append(key.holder)
+                self._approved.pop(device, None)
+            case Approved():
+                self._approved[record.device_digest] = record
+            case Revoked(holder=holder, at_ms=at_ms, ends_work=ends_work):
+                self.close(holder, at_ms, ends_work=ends_work)
+            case WorkEnded(holder=holder):
+                self._ending.discard(holder)
+                self._work_ended.add(holder)
+
+    def redeem(self, device_digest: str) -> None:
+        """Take an approval out before its key is durable, so that it is redeemed once."""
+        self._approved.pop(device_digest, None)
+
+    def close(self, holder: str, at_ms: int, *, ends_work: bool) -> None:
+        """Close a key at once; also before the disk has kept it (F13)."""
+        key = self._keys.get(holder)
+        if key is None:
+            return
+        if key.revoked_ms is None:
+            self._keys[holder] = attrs.evolve(key, revoked_ms=at_ms)
+        if ends_work and holder not in self._work_ended:
+            self._ending.add(holder)
+
+    def by_digest(self, digest: str) -> Key | None:
+        """The key whose secret has this digest, open or not."""
+        holder = self._by_digest.get(digest)
+        return None if holder is None else self._keys[holder]
+
+    def get(self, holder: str) -> Key | None:
+        """The key of a holder."""
+        return self._keys.get(holder)
+
+    def named(self, name_or_holder: str) -> tuple[Key, ...]:
+        """Keys by connection name, or the one with that holder id."""
+        if name_or_holder in self._keys:
+            return (self._keys[name_or_holder],)
+        return tuple(self._keys[h] for h in self._by_name.get(name_or_holder, ()))
+
+    def all(self) -> tuple[Key, ...]:
+        """Every key ever issued, oldest first."""
+        return tuple(self._keys.values())
+
+    def approved(self, device_digest: str) -> Approved | None:
+        """An approval whose key was not fetched yet."""
+        return self._approved.get(device_digest)
+
+    def ending(self) -> tuple[str, ...]:
+        """Holders whose key was taken back and whose work must end and was not seen to."""
+        return tuple(self._ending)
+
+    def __len__(self) -> int:
+        return len(self._keys)

@@ -1,0 +1,292 @@
+"""What follows from the facts told and the commands accepted: workloads, promises, what is unfinished (F37).
+
+One `World` a door. Every change costs the same whatever the history; nothing here fails on a fact that was
+told, waits, reads a clock or draws a random number.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import attrs
+import msgspec
+
+from actors.messages import events as e
+from actors.messages.commands import COMPLETES, Accepted, DeployModel, Prompt, UndeployModel
+from actors.messages.envelope import Fact, Head
+
+Phase = Literal["accepted", "starting", "loading", "ready", "ending"]
+
+
+@attrs.define
+class Deployment:
+    """A deployment from its acceptance to its end.
+
+    Args:
+        command: the id of the deploy that made it.
+        ended_by: the undeploy that was accepted for it.
+        since: when it entered its phase, RFC 3339.
+        was_ready: it has answered, whatever its phase now.
+    """
+
+    id: str
+    holder: str
+    model: str
+    engine: str
+    device: str
+    device_uuid: str
+    memory_bytes: int
+    command: str
+    correlation: str
+    since: str
+    phase: Phase = "accepted"
+    ended_by: Accepted | None = None
+    was_ready: bool = False
+    started: bool = False
+    prompts_answered: int = 0
+    prompts_failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@attrs.define
+class Holding:
+    """What one holder holds now."""
+
+    memory_bytes: int = 0
+    deployments: set[str] = attrs.field(factory=set)
+    jobs: set[str] = attrs.field(factory=set)
+
+
+class World:
+    """The fold. Reading it costs nothing; only the log's pen and the desk's admission write it."""
+
+    def __init__(self) -> None:
+        self.deployments: dict[str, Deployment] = {}
+        self.unfinished: dict[str, Accepted] = {}
+        self.promised: dict[str, int] = {}
+        """Bytes promised to workloads, started or not, by device UUID."""
+        self.events_told: dict[str, int] = {}
+        self._holdings: dict[str, Holding] = {}
+
+    def holding(self, holder: str) -> Holding:
+        """What a holder holds; an empty one for a stranger."""
+        return self._holdings.get(holder) or Holding()
+
+    def remember(self, accepted: Accepted) -> None:
+        """At start, before the facts are replayed: a command that may not have completed."""
+        self.unfinished[accepted.id] = accepted
+
+    def settle(self) -> None:
+        """At start, after the facts were replayed: reserve for what is still unfinished."""
+        for accepted in tuple(self.unfinished.values()):
+            self.accept(accepted)
+
+    def accept(self, accepted: Accepted) -> None:
+        """Reserve what a command needs. Idempotent: the same at its admission and at a restart."""
+        self.unfinished[accepted.id] = accepted
+        match accepted.body:
+            case DeployModel() as body if accepted.subject is not None:
+                self._add(
+                    Deployment(
+                        id=accepted.subject,
+                        holder=accepted.holder,
+                        model=body.model,
+                        engine=body.engine,
+                        device=accepted.device or "",
+                        device_uuid=accepted.device_uuid or "",
+                        memory_bytes=body.memory_bytes,
+                        command=accepted.id,
+                        correlation=accepted.correlation,
+                        since=accepted.at,
+                    )
+                )
+            case UndeployModel(deployment=identifier):
+                deployment = self._set_phase(identifier, "ending", accepted.at)
+                if deployment is not None:
+                    deployment.ended_by = accepted
+            case _:
+                pass
+
+    def withdraw(self, accepted: Accepted) -> None:
+        """Give back what `accept` reserved: the command was not kept after all."""
+        self.unfinished.pop(accepted.id, None)
+        match accepted.body:
+            case DeployModel() if accepted.subject is not None:
+                self._remove(accepted.subject)
+            case UndeployModel(deployment=identifier):
+                deployment = self.deployments.get(identifier)
+                if deployment is not None and deployment.ended_by is accepted:
+                    deployment.ended_by = None
+                    deployment.phase = _phase_of(deployment)
+            case _:
+                pass
+
+    def apply(self, fact: Fact, time: str) -> None:
+        """Take a fact that was just told."""
+        kind = fact.type
+        self.events_told[kind] = self.events_told.get(kind, 0) + 1
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler.take(self, fact.event, _Where(time, fact.correlation, fact.causation))
+        self._complete(fact.causation, kind)
+
+    def replay(self, head: Head) -> None:
+        """Take a fact read from the log."""
+        kind = head.type
+        told = self.events_told
+        told[kind] = told.get(kind, 0) + 1
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            try:
+                event = handler.decode(head.data)
+            except msgspec.MsgspecError:
+                # An older peer's fact of another shape: it stays readable, and says nothing to this fold.
+                return
+            handler.take(self, event, _Where(head.time, head.correlationid, head.causationid))
+        if head.causationid is not None:
+            self._complete(head.causationid, kind)
+
+    def prompts_in_flight(self) -> int:
+        """Prompts accepted and not answered."""
+        return sum(1 for a in self.unfinished.values() if isinstance(a.body, Prompt))
+
+    def _complete(self, causation: str | None, kind: str) -> None:
+        accepted = self.unfinished.get(causation) if causation is not None else None
+        if accepted is not None and kind in COMPLETES[accepted.type]:
+            del self.unfinished[accepted.id]
+            if kind == "CommandFailed":
+                self._undo(accepted)
+
+    def _undo(self, accepted: Accepted) -> None:
+        if isinstance(accepted.body, DeployModel) and accepted.subject is not None:
+            self._remove(accepted.subject)
+
+    def _add(self, deployment: Deployment) -> None:
+        if deployment.id in self.deployments:
+            return
+        self.deployments[deployment.id] = deployment
+        device = deployment.device_uuid
+        self.promised[device] = self.promised.get(device, 0) + deployment.memory_bytes
+        holding = self._holdings.setdefault(deployment.holder, Holding())
+        holding.memory_bytes += deployment.memory_bytes
+        holding.deployments.add(deployment.id)
+
+    def _remove(self, identifier: str) -> None:
+        deployment = self.deployments.pop(identifier, None)
+        if deployment is None:
+            return
+        left = self.promised[deployment.device_uuid] - deployment.memory_bytes
+        if left:
+            self.promised[deployment.device_uuid] = left
+        else:
+            del self.promised[deployment.device_uuid]
+        holding = self._holdings[deployment.holder]
+        holding.memory_bytes -= deployment.memory_bytes
+        holding.deployments.discard(identifier)
+        if not holding.deployments and not holding.jobs:
+            del self._holdings[deployment.holder]
+
+    def _set_phase(self, identifier: str, phase: Phase, time: str) -> Deployment | None:
+        deployment = self.deployments.get(identifier)
+        if deployment is None:
+            return None
+        if deployment.phase != "ending" and deployment.phase != phase:
+            deployment.phase = phase
+            deployment.since = time
+        return deployment
+
+
+def _phase_of(deployment: Deployment) -> Phase:
+    if deployment.was_ready:
+        return "ready"
+    return "starting" if deployment.started else "accepted"
+
+
+@attrs.frozen
+class _Where:
+    time: str
+    correlation: str | None
+    causation: str | None
+
+
+class _Usage(msgspec.Struct):
+    """What the fold needs of an answer; its content is passed over."""
+
+    deployment: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Named(msgspec.Struct):
+    deployment: str
+
+
+@attrs.frozen
+class _Handler:
+    take: Callable[[World, Any, _Where], None]
+    decode: Callable[[Any], Any]
+
+
+def _started(world: World, event: e.DeploymentStarted, where: _Where) -> None:
+    world._add(  # noqa: SLF001 - handlers are the fold's own
+        Deployment(
+            id=event.deployment,
+            holder=event.holder,
+            model=event.model,
+            engine=event.engine,
+            device=event.device,
+            device_uuid=event.device_uuid,
+            memory_bytes=event.memory_bytes,
+            command=where.causation or "",
+            correlation=where.correlation or "",
+            since=where.time,
+        )
+    )
+    deployment = world._set_phase(event.deployment, "starting", where.time)  # noqa: SLF001
+    if deployment is not None:
+        deployment.started = True
+
+
+def _loading(world: World, event: _Named, where: _Where) -> None:
+    world._set_phase(event.deployment, "loading", where.time)  # noqa: SLF001
+
+
+def _ready(world: World, event: _Named, where: _Where) -> None:
+    deployment = world._set_phase(event.deployment, "ready", where.time)  # noqa: SLF001
+    if deployment is not None:
+        deployment.was_ready = True
+
+
+def _ended(world: World, event: _Named, where: _Where) -> None:  # noqa: ARG001 - one signature for all
+    world._remove(event.deployment)  # noqa: SLF001
+
+
+def _answered(world: World, event: _Usage, where: _Where) -> None:  # noqa: ARG001
+    deployment = world.deployments.get(event.deployment)
+    if deployment is not None:
+        deployment.prompts_answered += 1
+        deployment.prompt_tokens += event.prompt_tokens or 0
+        deployment.completion_tokens += event.completion_tokens or 0
+
+
+def _unanswered(world: World, event: _Named, where: _Where) -> None:  # noqa: ARG001
+    deployment = world.deployments.get(event.deployment)
+    if deployment is not None:
+        deployment.prompts_failed += 1
+
+
+def _handler(take: Callable[[World, Any, _Where], None], kind: Any) -> _Handler:
+    return _Handler(take, msgspec.json.Decoder(kind).decode)
+
+
+_HANDLERS: dict[str, _Handler] = {
+    "DeploymentStarted": _handler(_started, e.DeploymentStarted),
+    "WeightsLoading": _handler(_loading, _Named),
+    "DeploymentReady": _handler(_ready, _Named),
+    "DeploymentFailed": _handler(_ended, _Named),
+    "DeploymentEnded": _handler(_ended, _Named),
+    "OutOfMemory": _handler(_ended, _Named),
+    "Undeployed": _handler(_ended, _Named),
+    "PromptAnswered": _handler(_answered, _Usage),
+    "PromptFailed": _handler(_unanswered, _Named),
+}

@@ -1,0 +1,125 @@
+"""Which actor carries out which command, and what is started again after a restart (F8, F37)."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+import trio
+
+from actors.deployment import End, deployment_spec, undeployed
+from actors.house import House
+from actors.kernel.child import ChildSpec
+from actors.kernel.mailbox import Mailbox, MailboxFull
+from actors.messages import events as e
+from actors.messages.commands import (
+    Accepted,
+    DeployModel,
+    Prompt,
+    RevokeAgent,
+    RunJob,
+    StopJob,
+    UndeployModel,
+    UnknownCommand,
+)
+from actors.messages.envelope import Fact
+from actors.prompt import AT_ONCE, prompt_spec
+from actors.registrar import Registrar
+
+logger = logging.getLogger("best_peer.peer")
+
+ORPHAN_GRACE_SECONDS = 5.0
+
+
+class Tree:
+    """Starts and finds the actors of one door."""
+
+    def __init__(self, house: House, registrar: Registrar) -> None:
+        self._house = house
+        self._registrar = registrar
+        self._turns = trio.CapacityLimiter(AT_ONCE)
+
+    def begin(self, accepted: Accepted) -> None:
+        """Carry out a durable command. Never waits; what cannot begin now begins after a restart."""
+        match accepted.body:
+            case DeployModel():
+                assert accepted.subject is not None
+                self._house.workers.spawn(deployment_spec(self._house, accepted.subject))
+            case UndeployModel(deployment=identifier):
+                if not self.end_deployment(identifier, End()):
+                    self._spawn(accepted, lambda: undeployed(accepted))
+            case Prompt():
+                self._house.workers.spawn(prompt_spec(self._house, accepted, self._turns))
+            case RevokeAgent():
+                self._house.workers.spawn(self._revoke_spec(accepted))
+            case UnknownCommand(kind=kind):
+                reason = (
+                    f"{kind} was accepted by another version of this peer, and this one has no such command"
+                )
+                fix = "send it again in a shape that the catalogue lists"
+                self._spawn(accepted, lambda: failed(accepted, "UNKNOWN_COMMAND", reason, fix))
+            case RunJob() | StopJob():
+                fix = "run it on a peer whose get-hardware-state lists containers"
+                self._spawn(
+                    accepted, lambda: failed(accepted, "JOBS_UNAVAILABLE", "this runtime has no jobs", fix)
+                )
+
+    def end_deployment(self, identifier: str, end: End) -> bool:
+        """Ask a deployment's actor to end it; False when there is none."""
+        worker = self._house.workers.get(identifier)
+        if worker is None:
+            if identifier not in self._house.store.world.deployments:
+                return False
+            worker = self._house.workers.spawn(deployment_spec(self._house, identifier))
+        with contextlib.suppress(MailboxFull):  # asked that often before, it knows
+            worker.mailbox.tell_nowait(end)
+        return True
+
+    async def recover(self) -> None:
+        """After a start: take up what is unfinished, and end what runs without being known."""
+        house = self._house
+        world = house.store.world
+        for identifier in tuple(world.deployments):
+            house.workers.spawn(deployment_spec(house, identifier))
+        for accepted in tuple(world.unfinished.values()):
+            is_alive = accepted.subject is not None and accepted.subject in world.deployments
+            if not is_alive:
+                self.begin(accepted)
+        for workload in await house.runtime.running():
+            if workload not in world.deployments:
+                logger.warning("%s runs and nothing is known of it: ending it", workload)
+                await house.runtime.stop(workload, grace_seconds=ORPHAN_GRACE_SECONDS)
+                await house.runtime.discard(workload)
+
+    def _revoke_spec(self, accepted: Accepted) -> ChildSpec:
+        house, registrar = self._house, self._registrar
+
+        class Revoke:
+            async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002
+                key = await registrar.give_back(accepted.holder)
+                event = e.AgentRevoked(holder=accepted.holder, name=key.name)
+                await house.store.events.tell(Fact(event, accepted.holder, accepted.correlation, accepted.id))
+
+        async def exhausted(crash: BaseException) -> None:
+            await house.store.events.tell(
+                failed(
+                    accepted, "INTERNAL", f"this peer failed over it: {type(crash).__name__}", "send it again"
+                )
+            )
+
+        return ChildSpec(f"command {accepted.id}", Revoke, exhausted=exhausted, capacity=0)
+
+    def _spawn(self, accepted: Accepted, fact: Callable[[], Fact]) -> None:
+        house = self._house
+
+        class Tell:
+            async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002
+                if accepted.id in house.store.world.unfinished:
+                    await house.store.events.tell(fact())
+
+        house.workers.spawn(ChildSpec(f"command {accepted.id}", Tell, capacity=0))
+
+
+def failed(accepted: Accepted, code: str, reason: str, fix: str) -> Fact:
+    """The fact that a command could not be carried out."""
+    event = e.CommandFailed(accepted.id, accepted.type, code, reason, fix)
+    return Fact(event, accepted.holder, accepted.correlation, accepted.id)
