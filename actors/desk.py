@@ -94,7 +94,7 @@ class Desk:
             try:
                 await batch.wait()
             except NoRoom as full:
-                raise _no_room(full) from full
+                raise _no_room() from full
             except JournalUnavailable as error:
                 raise _not_now() from error
         return receipt
@@ -158,7 +158,8 @@ class Desk:
         if len(world.unfinished) >= MOST_UNFINISHED:
             raise Refusal(
                 "TOO_MANY_UNFINISHED",
-                f"{MOST_UNFINISHED} commands are under way on this peer; send it again when some have completed",
+                f"{MOST_UNFINISHED} commands are under way on this peer; "
+                "send it again when some have completed",
                 limit=MOST_UNFINISHED,
                 retry_after_seconds=5,
             )
@@ -259,7 +260,7 @@ def _no_jobs(runtime: str) -> Refusal:
     )
 
 
-def _no_room(full: NoRoom) -> Refusal:
+def _no_room() -> Refusal:
     return Refusal(
         "NO_ROOM",
         "this peer's disk has no room to keep the command, so it was not accepted; "
