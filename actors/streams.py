@@ -98,5 +98,10 @@ class Streams:
         for stream in tuple(self._open.get(holder, ())):
             stream.end(reason)
 
+    def end_everything(self) -> None:
+        """End every stream: the peer is stopping."""
+        for holder in tuple(self._open):
+            self.end_all(holder, "the peer is stopping")
+
     def __len__(self) -> int:
         return self._count

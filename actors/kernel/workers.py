@@ -111,6 +111,7 @@ class Workers:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the nursery until `stop` was called and every worker has ended, or until cancelled."""
+        self._stopping = False
         try:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()

@@ -1,0 +1,108 @@
+"""What the queries answer, read from the fold and the devices just now (F16)."""
+
+from typing import Any
+
+from actors.house import House
+from actors.rules.refusal import Refusal
+from actors.state.keys import Key
+from actors.state.world import Deployment
+from adapters.engine.port import Engine
+from adapters.gpu.port import Device
+
+MOST_MODELS = 200
+
+
+async def hardware_state(house: House, key: Key | None, *, instance: str, version: str) -> dict[str, Any]:
+    """The devices a key may use, what runs on them, and what may be deployed; None is the owner."""
+    devices = await house.gpu.devices()
+    if key is not None and key.grant.accelerators_only:
+        devices = tuple(d for d in devices if not d.is_cpu)
+    return {
+        "peer": {"instance": instance, "version": version},
+        "devices": [_device(d, house) for d in devices],
+        "engines": [await _engine(engine) for engine in house.engines.values()],
+    }
+
+
+def workloads(house: House, key: Key | None, deployment: str | None = None) -> dict[str, Any]:
+    """A key's own workloads, everybody's for one approved for `all` and for the owner.
+
+    Raises:
+        Refusal: UNKNOWN_DEPLOYMENT: none of that id that this key may see.
+    """
+    world = house.store.world
+    if key is None or key.sees_all:
+        seen = list(world.deployments.values())
+    else:
+        seen = [world.deployments[d] for d in sorted(world.holding(key.holder).deployments)]
+    if deployment is not None:
+        seen = [d for d in seen if d.id == deployment]
+        if not seen:
+            raise Refusal(
+                "UNKNOWN_DEPLOYMENT",
+                f"this key has no deployment {deployment}; leave the parameter out to list its own",
+                deployment=deployment,
+            )
+    held = sum(d.memory_bytes for d in seen) if key is None else world.holding(key.holder).memory_bytes
+    return {
+        "deployments": [_deployment(d) for d in seen],
+        "jobs": [],
+        "queued": [],
+        "held_bytes": held,
+        "share_bytes": None if key is None else key.grant.memory_bytes,
+    }
+
+
+def _device(device: Device, house: House) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "id": device.id,
+        "uuid": device.uuid,
+        "name": device.name,
+        "vendor": device.vendor,
+        "apis": [
+            {"api": a.api} if a.version is None else {"api": a.api, "version": a.version} for a in device.apis
+        ],
+        "memory_total_bytes": device.memory_total_bytes,
+        "memory_free_bytes": device.memory_free_bytes,
+        "memory_promised_bytes": house.store.world.promised.get(device.uuid, 0),
+        "slicing": device.slicing,
+        "isolation": house.runtime.isolation,
+        "availability": {"state": "free"},
+    }
+    for name in ("temperature_celsius", "power_watts", "utilisation_ratio", "energy_joules"):
+        value = getattr(device, name)
+        if value is not None:
+            state[name] = value
+    return state
+
+
+async def _engine(engine: Engine) -> dict[str, Any]:
+    models = await engine.models()
+    return {
+        "engine": engine.name,
+        "apis": sorted(engine.apis),
+        "models": [
+            {
+                "model": m.name,
+                "digest": m.digest,
+                "bytes": m.size_bytes,
+                "least_memory_bytes": m.least_memory_bytes,
+                **({} if m.context_tokens is None else {"context_tokens": m.context_tokens}),
+            }
+            for m in models[:MOST_MODELS]
+        ],
+    }
+
+
+def _deployment(deployment: Deployment) -> dict[str, Any]:
+    return {
+        "deployment": deployment.id,
+        "model": deployment.model,
+        "engine": deployment.engine,
+        "device": deployment.device,
+        "memory_bytes": deployment.memory_bytes,
+        "phase": deployment.phase,
+        "holder": deployment.holder,
+        "correlationId": deployment.correlation,
+        "since": deployment.since,
+    }

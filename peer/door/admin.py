@@ -1,0 +1,178 @@
+"""The owner's routes, for the command line: approve, revoke, look (F12 to F14).
+
+The admin token is checked before anything else: without it an approval learns neither whether a code waits
+nor which scopes there are.
+"""
+
+from typing import Any, Literal, cast
+
+import attrs
+import cattrs
+import orjson
+import trio
+from quart import Request, Response
+
+from actors.log.journal import JournalUnavailable
+from actors.log.linefile import NoRoom
+from actors.reports import hardware_state, workloads
+from actors.revoker import wake_revoker
+from actors.rules.refusal import Refusal
+from actors.state.keys import Grant, Key, Scope
+from peer.door.context import Door, bearer, body_of
+from peer.door.problems import JSON
+
+STOP_WAIT_SECONDS = 12.0
+"""How long a revoke waits for the work to end before it names what has not."""
+
+
+@attrs.frozen
+class ApproveRequest:
+    """The body of an approval: a code, and what is granted."""
+
+    user_code: str
+    scopes: tuple[str, ...] = ("all",)
+    memory_bytes: int | None = None
+    deployments: int | None = None
+    jobs: int | None = None
+    workspaces: int = 8
+    expires_seconds: int | None = None
+    open_jobs: bool = False
+    accelerators_only: bool = False
+
+
+@attrs.frozen
+class RevokeRequest:
+    """The body of a revoke: a connection's name or a holder's id."""
+
+    name: str
+    keep_running: bool = False
+
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+class Admin:
+    """The owner's side of one door."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def check(self, request: Request) -> None:
+        """Whether the request comes from the owner.
+
+        Raises:
+            Refusal: UNAUTHORIZED.
+        """
+        proof = bearer(request.headers.get("authorization"))
+        if proof is None or not self._door.registrar.attest(proof):
+            raise Refusal(
+                "UNAUTHORIZED",
+                "this is the owner's, who sends the admin token kept in the peer's data folder",
+            )
+
+    async def pending(self, request: Request) -> Response:
+        """GET: whom an approval would let in."""
+        waiting = self._door.registrar.look(request.args.get("user_code", "")[:64])
+        return _json(attrs.asdict(waiting))
+
+    async def approve(self, request: Request) -> Response:
+        """POST: let an agent in."""
+        asked = await _body(request, ApproveRequest)
+        grant = Grant(
+            scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(asked.scopes))),  # check_grant looks at them
+            memory_bytes=asked.memory_bytes,
+            deployments=asked.deployments,
+            jobs=asked.jobs,
+            workspaces=asked.workspaces,
+            expires_seconds=asked.expires_seconds,
+            open_jobs=asked.open_jobs,
+            accelerators_only=asked.accelerators_only,
+        )
+        try:
+            approved = await self._door.registrar.approve(asked.user_code, grant)
+        except (NoRoom, JournalUnavailable) as error:
+            raise Refusal("NO_ROOM", f"the disk did not keep the approval: {error}") from error
+        return _json(
+            {
+                "user_code": approved.user_code,
+                "name": approved.name,
+                "client_id": approved.client_id,
+                "agent_label": approved.agent_label,
+                "address": approved.address,
+                "grant": attrs.asdict(approved.grant),
+            }
+        )
+
+    async def revoke(self, request: Request) -> Response:
+        """POST: take a key back, and what runs under it."""
+        asked = await _body(request, RevokeRequest)
+        revoked = await self._door.registrar.revoke(asked.name, ends_work=not asked.keep_running)
+        running: list[str] = []
+        if not asked.keep_running:
+            wake_revoker(self._door.house)
+            running = await self._wait_for_end([key.holder for key in revoked.keys])
+        return _json(
+            {
+                "revoked": [{"name": k.name, "holder": k.holder} for k in revoked.keys],
+                "kept": revoked.kept,
+                "still_running": running,
+                "keep_running": asked.keep_running,
+            }
+        )
+
+    async def status(self, request: Request) -> Response:  # noqa: ARG002 - one signature for all views
+        """GET: devices, workloads and keys, for the owner."""
+        door = self._door
+        hardware = await hardware_state(door.house, None, instance=door.instance, version=door.version)
+        now = door.house.clock.now_ms()
+        return _json(
+            {
+                **hardware,
+                "endpoint": door.endpoint,
+                "data": str(door.data),
+                "workloads": workloads(door.house, None),
+                "keys": [self._key(key, now) for key in door.house.store.ring.all()],
+                "streams": len(door.streams),
+            }
+        )
+
+    def _key(self, key: Key, now: int) -> dict[str, Any]:
+        holding = self._door.house.store.world.holding(key.holder)
+        state: Literal["open", "revoked", "expired"] = "open"
+        if key.revoked_ms is not None:
+            state = "revoked"
+        elif not key.is_open(now):
+            state = "expired"
+        return {
+            "name": key.name,
+            "holder": key.holder,
+            "state": state,
+            "grant": attrs.asdict(key.grant),
+            "agent_label": key.agent_label,
+            "issued_ms": key.issued_ms,
+            "expires_ms": key.expires_ms,
+            "held_bytes": holding.memory_bytes,
+            "deployments": len(holding.deployments),
+        }
+
+    async def _wait_for_end(self, holders: list[str]) -> list[str]:
+        store = self._door.house.store
+
+        def running() -> list[str]:
+            return [d for holder in holders for d in sorted(store.world.holding(holder).deployments)]
+
+        with trio.move_on_after(STOP_WAIT_SECONDS):
+            while running():
+                await store.events.wait_for_news(store.events.end)
+        return running()
+
+
+async def _body(request: Request, kind: type[Any]) -> Any:
+    try:
+        return _converter.structure(orjson.loads(await body_of(request)), kind)
+    except (orjson.JSONDecodeError, cattrs.BaseValidationError, TypeError, ValueError) as error:
+        raise Refusal("INVALID_JSON", f"expected a JSON object of the form {kind.__name__}") from error
+
+
+def _json(answer: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(answer), 200, {"cache-control": "no-store"}, content_type=JSON)

@@ -1,0 +1,221 @@
+"""One door as an ASGI app: its routes on Quart, its event stream straight on ASGI (F1 to F3).
+
+No view works: it reads, asks the desk or the registrar, and waits. A client that leaves cancels the view and
+loses the answer alone.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import orjson
+from quart import Request, Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from actors.reports import hardware_state, workloads
+from actors.rules.refusal import Refusal
+from peer.door.admin import Admin
+from peer.door.catalogue import QueryEntry
+from peer.door.context import WELL_KNOWN, Door
+from peer.door.events import get_events
+from peer.door.ingest import post_command
+from peer.door.manifest import DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, SignInGuidance
+from peer.door.problems import JSON, error_body, refusal_answer
+from peer.door.signin import PAGE_PATH, SignIn
+from peer.door.stream import serve_stream
+from peer.door.validation import Problems, check_query
+
+logger = logging.getLogger("best_peer.door")
+
+SCHEMA_JSON = "application/schema+json"
+STREAM_PATH = "/events/stream"
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class DoorApp:
+    """The ASGI app of a peer's root door."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._prefix = _path_of(door.endpoint)
+        # Quart types its ASGI messages; ours are the plain mappings they are made of.
+        self._app: Any = _quart(door)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request: under the endpoint's own path, or without it for a proxy that takes it off."""
+        path = scope["path"]
+        if self._prefix and path.startswith(self._prefix + "/"):
+            scope["path"] = path = path[len(self._prefix) :]
+        if path == STREAM_PATH and scope["method"] == "GET":
+            await serve_stream(self._door, scope, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _path_of(endpoint: str) -> str:
+    _, _, rest = endpoint.partition("://")
+    _, slash, path = rest.partition("/")
+    return f"{slash}{path}".rstrip("/")
+
+
+def _quart(door: Door) -> QuartTrio:
+    app = QuartTrio("best-peer", static_folder=None)
+    app.config.update(
+        # The server below bounds bodies and time; a stream must outlive any deadline on answers.
+        MAX_CONTENT_LENGTH=None,
+        BODY_TIMEOUT=None,
+        RESPONSE_TIMEOUT=None,
+        PROPAGATE_EXCEPTIONS=False,
+    )
+    _protocol_routes(app, door)
+    _sign_in_routes(app, door)
+    _admin_routes(app, door)
+    _error_handlers(app)
+    return app
+
+
+def _protocol_routes(app: QuartTrio, door: Door) -> None:
+    catalogue = door.catalogue
+
+    @app.get(WELL_KNOWN)
+    async def manifest() -> Response:
+        return Response(door.manifest, 200, content_type=JSON)
+
+    @app.get("/commands")
+    async def commands() -> Response:
+        key = door.key_of(_request())
+        return Response(catalogue.commands_for(key.grant.scopes), 200, content_type=JSON)
+
+    @app.post("/commands")
+    async def ingest() -> Response:
+        return await post_command(door, _request())
+
+    @app.get("/commands/<schema>/<version>")
+    async def command_document(schema: str, version: str) -> Response:
+        door.key_of(_request())
+        return _document(catalogue.command_document(schema, version), SCHEMA_JSON)
+
+    @app.get("/events")
+    async def events() -> Response:
+        return await get_events(door, _request())
+
+    @app.get("/events/<schema>/<version>")
+    async def event_document(schema: str, version: str) -> Response:
+        door.key_of(_request())
+        return _document(catalogue.event_document(schema, version), SCHEMA_JSON)
+
+    @app.get("/queries")
+    async def queries() -> Response:
+        door.key_of(_request())
+        return Response(catalogue.queries_index, 200, content_type=JSON)
+
+    @app.get("/queries/<schema>/<version>")
+    async def query_document(schema: str, version: str) -> Response:
+        door.key_of(_request())
+        return _document(catalogue.query_document(schema, version), JSON)
+
+    @app.get("/queries/<schema>")
+    async def query(schema: str) -> Response:
+        return await _answer_query(door, _request(), schema)
+
+    @app.get("/workflows")
+    async def workflows() -> Response:
+        door.key_of(_request())
+        return Response(catalogue.workflows_index, 200, content_type=JSON)
+
+    @app.get("/workflows/<workflow>")
+    async def workflow(workflow: str) -> Response:
+        door.key_of(_request())
+        return _document(catalogue.workflow_document(workflow), JSON)
+
+
+def _sign_in_routes(app: QuartTrio, door: Door) -> None:
+    sign_in = SignIn(door, SignInGuidance.load())
+
+    @app.post(DEVICE_AUTHORIZATION_PATH)
+    async def device_authorization() -> Response:
+        return await sign_in.device_authorization(_request())
+
+    @app.post(TOKEN_PATH)
+    async def token() -> Response:
+        return await sign_in.token(_request())
+
+    @app.get(PAGE_PATH)
+    async def device_page() -> Response:
+        return await sign_in.page(_request())
+
+
+def _admin_routes(app: QuartTrio, door: Door) -> None:
+    admin = Admin(door)
+    routes: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+        ("GET", "pending", admin.pending),
+        ("POST", "approve", admin.approve),
+        ("POST", "revoke", admin.revoke),
+        ("GET", "status", admin.status),
+    ]
+    for method, name, view in routes:
+
+        async def checked(view: Callable[[Request], Awaitable[Response]] = view) -> Response:
+            admin.check(_request())
+            return await view(_request())
+
+        app.add_url_rule(f"/admin/{name}", f"admin-{name}", checked, methods=[method])
+
+
+def _error_handlers(app: QuartTrio) -> None:
+    @app.errorhandler(Refusal)
+    async def refused(refusal: Refusal) -> Response:
+        body, status, headers = refusal_answer(refusal)
+        return Response(body, status, headers)
+
+    @app.errorhandler(HTTPException)
+    async def http_error(error: HTTPException) -> Response:
+        if isinstance(error, MethodNotAllowed):
+            allowed = sorted(error.valid_methods or ())
+            body = error_body(
+                "METHOD_NOT_ALLOWED",
+                f"{_request().method[:20]} is not served here; use {' or '.join(allowed)}",
+                {"allowed": allowed},
+            )
+            return Response(body, 405, {"allow": ", ".join(allowed)}, content_type=JSON)
+        if error.code == 404:
+            body = error_body("NOT_FOUND", "there is nothing at this path; the catalogues list what there is")
+            return Response(body, 404, content_type=JSON)
+        body = error_body("BAD_REQUEST", error.description or error.name)
+        return Response(body, error.code or 400, content_type=JSON)
+
+    @app.errorhandler(Exception)
+    async def crashed(error: Exception) -> Response:
+        logger.error("a view failed on %s: %r", _request().method, error, exc_info=error)
+        body = error_body("INTERNAL", "this peer failed over the request; its owner finds why in its log")
+        return Response(body, 500, content_type=JSON)
+
+
+async def _answer_query(door: Door, asked: Request, schema: str) -> Response:
+    key = door.key_of(asked)
+    entry: QueryEntry | None = door.catalogue.query(schema)
+    if entry is None:
+        raise Refusal("NOT_FOUND", "there is no such query here; GET /queries lists them")
+    parameters = check_query(entry, asked.args.items(multi=True))
+    if isinstance(parameters, Problems):
+        raise Refusal(parameters.code, parameters.message, **parameters.details())
+    if schema == "get-hardware-state":
+        answer = await hardware_state(door.house, key, instance=door.instance, version=door.version)
+    else:
+        answer = workloads(door.house, key, parameters.get("deployment"))
+    return Response(orjson.dumps(answer), 200, content_type=JSON)
+
+
+def _document(document: bytes | None, content_type: str) -> Response:
+    if document is None:
+        raise Refusal("NOT_FOUND", "there is no such document or version here; the catalogues list them")
+    return Response(document, 200, content_type=content_type)
+
+
+def _request() -> Request:
+    return request

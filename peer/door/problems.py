@@ -1,0 +1,94 @@
+"""Refusals as HTTP answers: each code's status, in one place (conformance H01, H02, H04).
+
+`docs/errors.md` lists the same codes for people; a test holds the two together.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from actors.rules.refusal import Refusal
+
+JSON = "application/json"
+
+STATUS: Mapping[str, int] = {
+    # What was sent is not a command.
+    "INVALID_JSON": 400,
+    "INVALID_ENVELOPE": 400,
+    "UNKNOWN_COMMAND": 400,
+    "UNKNOWN_SCHEMA": 400,
+    "SCHEMA_VALIDATION": 400,
+    "INVALID_PARAMETERS": 400,
+    "INVALID_GRANT": 400,
+    # Who sent it.
+    "UNAUTHORIZED": 401,
+    "FORBIDDEN": 403,
+    "ACCELERATORS_ONLY": 403,
+    # What is not there, or not for this caller.
+    "NOT_FOUND": 404,
+    "UNKNOWN_DEPLOYMENT": 404,
+    "UNKNOWN_JOB": 404,
+    "UNKNOWN_CODE": 404,
+    "UNKNOWN_KEY": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "NOT_ACCEPTABLE": 406,
+    "DUPLICATE_ID": 409,
+    "ID_NOT_YOURS": 409,
+    "CODE_USED": 409,
+    "CODE_APPROVED": 409,
+    "CODE_EXPIRED": 410,
+    "PAYLOAD_TOO_LARGE": 413,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    # What the state of this machine does not allow now.
+    "INSUFFICIENT_MEMORY": 422,
+    "MEMORY_TOO_SMALL": 422,
+    "SHARE_EXCEEDED": 422,
+    "DEPLOYMENTS_EXCEEDED": 422,
+    "UNKNOWN_DEVICE": 422,
+    "ENGINE_NEEDS_DEVICE": 422,
+    "ENGINE_UNAVAILABLE": 422,
+    "ISOLATION_UNAVAILABLE": 422,
+    "MODEL_NOT_FOUND": 422,
+    "MODEL_UNUSABLE": 422,
+    "DEPLOYMENT_NOT_READY": 422,
+    "DEPLOYMENT_ENDING": 422,
+    "JOBS_UNAVAILABLE": 422,
+    # Later.
+    "TOO_MANY_COMMANDS": 429,
+    "INTERNAL": 500,
+    "TOO_MANY_UNFINISHED": 503,
+    "NO_ROOM": 503,
+    "LOG_UNAVAILABLE": 503,
+    "STOPPING": 503,
+}
+
+
+def error_body(code: str, message: str, details: Mapping[str, Any] | None = None) -> bytes:
+    """A BEST error: `{"error": {"code", "message", "details"?}}`."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if details:
+        error["details"] = details
+    return orjson.dumps({"error": error})
+
+
+def refusal_answer(refusal: Refusal) -> tuple[bytes, int, dict[str, str]]:
+    """Body, status and header fields of a refusal."""
+    headers = {"content-type": JSON}
+    wait = refusal.details.get("retry_after_seconds")
+    if isinstance(wait, int):
+        headers["retry-after"] = str(wait)
+    return (
+        error_body(refusal.code, refusal.message, refusal.details),
+        STATUS[refusal.code],
+        headers,
+    )
+
+
+def unauthorized(manifest_url: str) -> Refusal:
+    """No key, or one that opens nothing: where the way in is described (H04)."""
+    return Refusal(
+        "UNAUTHORIZED",
+        "this needs a key that is open; the manifest says how to get one",
+        manifest=manifest_url,
+    )

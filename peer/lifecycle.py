@@ -1,0 +1,221 @@
+"""A peer's life in one process: start in order, serve, stop in reverse (F37; rule 10 of the house)."""
+
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from socket import socket
+
+import trio
+
+from actors.kernel.services import Service, ServiceFailed, Services
+from actors.log.linefile import NoRoom
+from actors.revoker import revoker_spec
+from adapters.certificates import ensure_certificate
+from peer.addresses import Endpoint, bracketed
+from peer.compose import Peer, compose, product_version
+from peer.door.limits import Limits, Tls
+from peer.door.server import Server, bind
+from peer.folder import DataFolder, DoorRecord
+from peer.requestlog import RequestLog
+from peer.settings import Settings
+
+logger = logging.getLogger("best_peer.peer")
+
+STOP_SECONDS = 4.5
+"""A stop that takes longer ends the process at once: the log is durable, so that loses nothing."""
+
+
+class StartRefused(Exception):
+    """Raised when the peer cannot start; the text is the one line for the person, with what to do."""
+
+
+def serve(settings: Settings, folder: DataFolder, announce: Callable[[str], None]) -> None:
+    """Run a peer until a signal stops it.
+
+    Args:
+        settings: checked.
+        folder: opened by this process.
+        announce: told the one line for people once the door is open.
+
+    Raises:
+        StartRefused: a taken port, a certificate that does not load.
+        ServiceFailed: a part failed again and again.
+    """
+    _raise_descriptor_limit()
+    sock = _bind(settings)
+    _, port = sock.getsockname()[:2]
+    endpoint = settings.endpoint.at_port(port) if settings.listen.port == 0 else settings.endpoint
+    tls = _tls(settings, folder, endpoint)
+    try:
+        trio.run(_main, settings, folder, endpoint, sock, tls, announce)
+    except BaseExceptionGroup as group:
+        raise _cause(group) from group
+
+
+async def _main(
+    settings: Settings,
+    folder: DataFolder,
+    endpoint: Endpoint,
+    sock: socket,
+    tls: Tls | None,
+    announce: Callable[[str], None],
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        peer = compose(settings, folder, endpoint=str(endpoint))
+        async with peer.chat, trio.open_nursery() as nursery:
+            front = Front(peer, sock, tls)
+            services = Services(
+                [
+                    Service("the log", peer.house.store.run, grace_seconds=2.0),
+                    Service("the workloads", Work(peer).run, peer.house.workers.stop, grace_seconds=1.5),
+                    Service("the door", front.run, front.stop, grace_seconds=2.5),
+                ]
+            )
+            ended = trio.Event()
+
+            async def run_to_the_end(*, task_status: trio.TaskStatus[None]) -> None:
+                await services.run(task_status=task_status)
+                ended.set()
+
+            nursery.start_soon(_stop_on_signal, signals, services)
+            await nursery.start(run_to_the_end)
+            _record(folder, endpoint, front.address, tls)
+            gc.collect()
+            gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
+            announce(_ready_line(endpoint, front.address, folder.path, tls))
+            await ended.wait()
+            nursery.cancel_scope.cancel("the peer has stopped")
+    folder.door.unlink(missing_ok=True)
+
+
+async def _stop_on_signal(signals: AsyncIterator[int], services: Services) -> None:
+    async for number in signals:
+        logger.info("stopping on %s", signal.Signals(number).name)
+        _exit_hard_after(STOP_SECONDS)
+        services.stop()
+        break
+    async for _ in signals:
+        os._exit(130)
+
+
+class Work:
+    """The workers, and at each start what recovery takes up."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve until cancelled."""
+        house = self._peer.house
+        async with trio.open_nursery() as nursery:
+            await nursery.start(house.workers.run)
+            house.workers.spawn(revoker_spec(house, self._peer.tree))
+            await self._peer.tree.recover()
+            task_status.started()
+
+
+class Front:
+    """The server before the door. A restart listens anew at the same place."""
+
+    def __init__(self, peer: Peer, sock: socket, tls: Tls | None) -> None:
+        self._peer = peer
+        self._sock: socket | None = sock
+        self._tls = tls
+        self._server: Server | None = None
+        self.address: tuple[str, int] = sock.getsockname()[:2]
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve until stopped or cancelled."""
+        sock, self._sock = self._sock, None
+        server = self._server = Server(
+            self._peer.app,
+            sock or bind(*self.address),
+            tls=self._tls,
+            limits=Limits(),
+            on_request_done=RequestLog(),
+        )
+        await server.run(task_status=task_status)
+
+    async def stop(self) -> None:
+        """Take no more, end streams, let answers finish within the grace."""
+        self._peer.streams.end_everything()
+        if self._server is not None:
+            self._server.stop()
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What the person is told: the part that failed, or why it could not start; else the whole group."""
+    told = group.subgroup((ServiceFailed, OSError, NoRoom))
+    while told is not None:
+        first = told.exceptions[0]
+        if isinstance(first, BaseExceptionGroup):
+            told = first
+            continue
+        if isinstance(first, ServiceFailed):
+            return first
+        return StartRefused(f"the peer could not start: {first}; free what it names and start again")
+    return group
+
+
+def _bind(settings: Settings) -> socket:
+    listen = settings.listen
+    try:
+        return bind(listen.host, listen.port)
+    except OSError as error:
+        raise StartRefused(
+            f"cannot listen on {listen}: {error.strerror or error}; "
+            "set BEST_PEER_LISTEN to a free address and port, or end what listens there"
+        ) from error
+
+
+def _tls(settings: Settings, folder: DataFolder, endpoint: Endpoint) -> Tls | None:
+    if endpoint.scheme != "https":
+        return None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        return Tls(settings.tls_cert, settings.tls_key)
+    extra = () if settings.listen.is_every_interface else (settings.listen.host,)
+    made = ensure_certificate(folder.tls, endpoint.host, extra, datetime.now(UTC))
+    why = f", made now: {made.reason}" if made.made and made.reason else ""
+    logger.info("https with a certificate this peer made, %s%s", made.cert_path, why)
+    return Tls(made.cert_path, made.key_path)
+
+
+def _record(folder: DataFolder, endpoint: Endpoint, address: tuple[str, int], tls: Tls | None) -> None:
+    DoorRecord(
+        endpoint=str(endpoint),
+        listen=(f"{bracketed(address[0])}:{address[1]}",),
+        certificate=None if tls is None else str(tls.certificate),
+        pid=os.getpid(),
+        version=product_version(),
+    ).write(folder.door)
+
+
+def _ready_line(endpoint: Endpoint, address: tuple[str, int], data: Path, tls: Tls | None) -> str:
+    trust = f", certificate {tls.certificate}" if tls is not None else ""
+    return (
+        f"best-peer is serving its door: {endpoint} (listening on {address[0]} port {address[1]}{trust}), "
+        f"data in {data}"
+    )
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _exit_hard_after(seconds: float) -> None:
+    def end() -> None:
+        sys.stderr.flush()
+        os._exit(0)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
