@@ -4,9 +4,10 @@ Everything a runtime makes bears the peer's instance id and the workload's id, s
 finds it; recovery repeats every effect, so each one first looks whether it is already there.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import attrs
 
@@ -174,6 +175,12 @@ RECORDS = "workloads"
 """Folder under the data folder where a runtime keeps what it must find again."""
 
 
+WORKLOAD_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+"""A workload's id; it names a folder."""
+
+
 def record_path(data: Path, workload: str) -> Path:
-    """Where a workload's record lies."""
+    """Where a workload's record lies; a ValueError for a text that is no workload's id."""
+    if WORKLOAD_ID.fullmatch(workload) is None:
+        raise ValueError(f"{workload!r} is no workload's id")
     return data / RECORDS / workload

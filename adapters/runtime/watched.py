@@ -1,0 +1,99 @@
+"""One program that this peer watches: its own child, or one adopted after a restart."""
+
+import os
+import signal
+import threading
+from typing import Final
+
+import attrs
+import trio
+
+from adapters.runtime.family import end_family, signal_family
+from adapters.runtime.identity import Identity, is_running
+from adapters.runtime.port import Exit
+from adapters.runtime.record import Record
+
+POLL_SECONDS: Final = 1.0
+"""How often a process is looked for where the kernel cannot tell its end."""
+
+
+@attrs.define(eq=False)
+class Watched:
+    """A recorded program that lived when it was last looked at.
+
+    While it is our own child and not reaped, its number cannot go to another process, so its session is
+    surely its own. `_reaping` keeps that true between a look and a signal from another thread.
+    """
+
+    record: Record
+    adopted: bool
+    turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    exit: Exit | None = attrs.field(default=None, init=False)
+    killed: bool = attrs.field(default=False, init=False)
+    _reaped: bool = attrs.field(default=False, init=False)
+    _reaping: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    @property
+    def identity(self) -> Identity:
+        """Which process it is."""
+        return self.record.identity
+
+    def is_running(self) -> bool:
+        """Whether it lives now. A look at /proc: microseconds."""
+        return self.exit is None and is_running(self.identity)
+
+    async def ended(self) -> None:
+        """Wait until the program itself is dead; it is not reaped by that."""
+        handle = _descriptor(self.identity)
+        if handle is None:
+            while is_running(self.identity):  # noqa: ASYNC110 - the kernel tells nobody
+                await trio.sleep(POLL_SECONDS)
+            return
+        try:
+            await trio.lowlevel.wait_readable(handle)
+        finally:
+            trio.lowlevel.notify_closing(handle)
+            os.close(handle)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program and all it started. Blocks for milliseconds."""
+        with self._reaping:
+            signal_family(self.record.instance, self.record.workload, self._session(), number)
+
+    def end_rest(self, seconds: float) -> bool:
+        """Kill what is left of it; whether all was gone in time. Blocks that long."""
+        with self._reaping:
+            return end_family(self.record.instance, self.record.workload, self._session(), seconds=seconds)
+
+    def reap(self) -> int | None:
+        """Take the exit code of a dead program; None where it is not ours to know."""
+        with self._reaping:
+            try:
+                pid, status = os.waitpid(self.identity.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = 0, 0
+            self._reaped = True
+        if pid == 0 or self.adopted:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def _session(self) -> int | None:
+        """The session it leads, while that number is surely its own."""
+        own = not self.adopted and not self._reaped
+        return self.identity.pid if own or is_running(self.identity) else None
+
+
+def _descriptor(identity: Identity) -> int | None:
+    """A descriptor that becomes readable at the process's end; None where there is none, or it has ended."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        handle = os.pidfd_open(identity.pid)
+    except OSError:
+        return None
+    # Only now is it certain whose descriptor it is. A zombie's is readable, and a zombie is not running.
+    if is_running(identity):
+        return handle
+    os.close(handle)
+    return None
