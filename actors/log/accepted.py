@@ -4,6 +4,8 @@ A command is kept whole until it completes, then as id, hash, holder and correla
 are one space of names, each owned by the credential that used it first.
 """
 
+from __future__ import annotations
+
 import os
 from array import array
 from collections.abc import Callable, Collection
@@ -60,7 +62,7 @@ class _Store:
 
     __slots__ = ("file", "offsets")
 
-    def __init__(self, file: LineFile, offsets: "array[int]") -> None:
+    def __init__(self, file: LineFile, offsets: array[int]) -> None:
         self.file = file
         self.offsets = offsets
 
@@ -109,7 +111,7 @@ class AcceptedLog:
         found: Callable[[Record], None],
         kept: Callable[[Record], None],
         failed: Callable[[Record], None],
-    ) -> "AcceptedLog":
+    ) -> AcceptedLog:
         """Read the file and give each record to `found`; cut off what a crash tore.
 
         Raises:
@@ -257,7 +259,7 @@ class AcceptedLog:
         self._store = _Store(file, offsets)
         self._compact_at = max(COMPACT_BYTES, 2 * file.size)
 
-    def _copy_shortened(self, file: LineFile, keep: frozenset[str]) -> "array[int]":
+    def _copy_shortened(self, file: LineFile, keep: frozenset[str]) -> array[int]:
         offsets, store = array("Q"), self._store
         chunk: list[bytes] = []
         size = chunk_size = 0

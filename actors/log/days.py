@@ -1,5 +1,7 @@
 """The event log's files: one a UTC day, an older peer's single file before them (F4)."""
 
+from __future__ import annotations
+
 import os
 import re
 from array import array

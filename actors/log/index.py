@@ -6,6 +6,8 @@ Correlations are in sorted runs. Times are kept as the range of each block of ro
 back and rows are not in the order of their times.
 """
 
+from __future__ import annotations
+
 import heapq
 from array import array
 from bisect import bisect_left

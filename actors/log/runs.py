@@ -6,6 +6,8 @@ merged, up to `LARGEST`, so that no merge stops the loop for more than some mill
 two keys (about one chance in four thousand million a pair): whoever reads a row compares the key itself.
 """
 
+from __future__ import annotations
+
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
