@@ -152,6 +152,8 @@ class Workers:
         for worker in list(self._living.values()):
             with trio.move_on_after(worker.spec.grace_seconds):
                 await worker.wait_ended()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel("every worker was stopped")
 
     async def _keep(self, worker: Worker) -> None:
         try:
