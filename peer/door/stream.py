@@ -32,7 +32,7 @@ _HEADERS = [
 
 async def serve_stream(door: Door, scope: Scope, send: Send) -> None:
     """Answer one subscriber until it leaves (the server cancels this), its key ends, or the peer stops."""
-    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:
         key = _admit(door, scope, headers)
         parameters = read_parameters(_pairs(scope["query_string"]), STREAM_FILTERS)
