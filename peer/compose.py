@@ -1,5 +1,6 @@
 """Where every implementation meets its port: one peer, put together from its settings."""
 
+import os
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 
@@ -65,15 +66,15 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
     clock = SystemClock()
     encoder = EnvelopeEncoder(f"urn:best-peer:{folder.instance_id}", dict(catalogue.event_dataschemas))
     store = Store(folder.path, encoder, clock)
-    gpu = HostGpu()
     chat = OpenAiChat()
+    runtime, engines = _programs(settings, folder, chat)
     house = House(
         store=store,
         workers=Workers(),
         clock=clock,
-        runtime=_runtime(settings, folder),
-        engines=_engines(settings, chat),
-        gpu=gpu,
+        runtime=runtime,
+        engines=engines,
+        gpu=HostGpu(),
         bounds=Bounds(ready=settings.ready_seconds, load=settings.load_seconds),
         engine_memory_bytes=settings.engine_memory,
     )
@@ -103,15 +104,22 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
     return Peer(settings, folder, house, tree, registrar, streams, DoorApp(door), chat)
 
 
-def _runtime(settings: Settings, folder: DataFolder) -> Runtime:
+def _programs(
+    settings: Settings, folder: DataFolder, chat: OpenAiChat
+) -> tuple[Runtime, Mapping[str, Engine]]:
+    """The runtime that was chosen, and the engines it can run."""
     if settings.runtime == "fake":
-        return FakeRuntime(folder.path)
-    return ProcessRuntime(folder.path, folder.instance_id)
-
-
-def _engines(settings: Settings, chat: OpenAiChat) -> Mapping[str, Engine]:
-    if settings.runtime == "fake":
+        fake = FakeRuntime(folder.path)
         names: tuple[EngineName, ...] = ("llamacpp", "ollama", "vllm")
-        return {name: FakeEngine(name) for name in names}
-    llamacpp = LlamaCpp(ModelFolder(settings.models), chat, llama_server=settings.llama_server)
-    return {llamacpp.name: llamacpp}
+        return fake, {name: FakeEngine(name, lives=fake.is_running) for name in names}
+    llamacpp = LlamaCpp(
+        ModelFolder(settings.models), chat, cores=_cores(), llama_server=settings.llama_server
+    )
+    return ProcessRuntime(folder.path, folder.instance_id), {llamacpp.name: llamacpp}
+
+
+def _cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
