@@ -125,13 +125,14 @@ class Http1(H11Protocol):
         self._held = b""
         self._rest: int | None = None  # bytes so far of a body whose answer is out
         self._over = False
+        self._held_up = False  # reading, by too much that follows a request
 
     def phase(self) -> Phase:
         their = self.connection.their_state
         if self._rest is not None:
             return Phase.REST
         if their is h11.IDLE:
-            return Phase.HEAD if self.connection.trailing_data[0] else Phase.IDLE
+            return Phase.HEAD if self._buffered() else Phase.IDLE
         return Phase.BODY if their is h11.SEND_BODY else Phase.ANSWER
 
     # From the client
@@ -152,11 +153,12 @@ class Http1(H11Protocol):
 
     async def _handle_events(self) -> None:
         while not self._over and self.connection.their_state is not h11.MUST_CLOSE:
+            in_head = self.connection.their_state is h11.IDLE
             try:
                 event = self.connection.next_event()
             except h11.RemoteProtocolError as error:
-                buffered = self.connection.trailing_data[0]
-                await self.refuse(words.malformed(error, buffered, self.shared.limits))
+                head = self.connection.trailing_data[0] if in_head else None
+                await self.refuse(words.malformed(error, head, self.shared.limits))
                 return
             if isinstance(event, h11.Request):
                 await self._begin(event)
@@ -168,12 +170,23 @@ class Http1(H11Protocol):
                 elif self._rest is not None:
                     self._rest = None
                     await self._maybe_recycle()
-            elif event is h11.PAUSED:
+            elif event is h11.PAUSED and self._buffered() > self.shared.limits.header_bytes:
                 await self.send(Updated(idle=False))  # its time for the head is over
+                self._held_up = True
                 await self.can_read.clear()
                 await self.can_read.wait()
-            else:  # it needs more data
+                self._held_up = False
+            else:  # it needs more data, or what follows can wait for the answer
                 return
+
+    async def resume(self) -> None:
+        """An answer is done: take up what followed its request."""
+        if self._buffered() and not self._held_up:  # else the reader is at it
+            await self._handle_events()
+            await self.send(Updated(idle=False))
+
+    def _buffered(self) -> int:
+        return len(self.connection.trailing_data[0])
 
     async def _begin(self, request: h11.Request) -> None:
         path, _, query = request.target.partition(b"?")
@@ -345,6 +358,7 @@ class Exchange(HTTPStream):
             path = self.scope["raw_path"].decode("ascii")
             logger.exception("the app failed on %s %s", self.scope["method"], path, exc_info=failed)
         await self.app_send(None)
+        await self._http.resume()
 
     async def receive(self) -> Message:
         """ASGI's receive: what has arrived since the last time, in one piece."""

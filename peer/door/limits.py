@@ -196,13 +196,16 @@ def not_implemented(message: str) -> Refusal:
     return Refusal(501, "NOT_IMPLEMENTED", message)
 
 
-def malformed(error: h11.RemoteProtocolError, buffered: bytes, limits: Limits) -> Refusal:
+def malformed(error: h11.RemoteProtocolError, head: bytes | None, limits: Limits) -> Refusal:
     """The refusal for a request that h11 could not read.
 
-    ``buffered`` is what h11 had not consumed; it tells a long request line from long header fields.
+    ``head`` is what there is of an incomplete one, which tells a long request line from long header fields;
+    None where it is the body that h11 could not read.
     """
     if error.error_status_hint == 431:
-        line = buffered.find(b"\n")
+        if head is None:
+            return bad_request(f"A line of the chunked body is longer than {limits.header_bytes} bytes.")
+        line = head.find(b"\n")
         return (
             target_too_long(limits) if line < 0 or line > limits.target_bytes else headers_too_large(limits)
         )

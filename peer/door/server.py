@@ -13,8 +13,9 @@ What an app must know:
   record) and, before it reads the body, ``body_limit_bytes`` (a lower limit than the server's).
 - **A client that leaves cancels the handler**, at whatever it awaits, also in the middle of a POST, and also
   when it only closed its sending half. Effects belong to an actor, never to a handler.
-- Bytes that follow a request before its answer stop the reading: such a client's leaving is noticed when next
-  written to. So a stream writes a comment now and then, and every other handler has its own deadline.
+- Too many bytes behind a request (``header_bytes``) stop the reading until its answer: such a client's
+  leaving is noticed when next written to. So a stream writes a comment now and then, and other handlers have
+  a deadline.
 - There is no deadline on an answer: an event stream lives as long as its client reads.
 """
 
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(f"{ROOT}.door")
 
 _BACKLOG = 1024  # at 100, hundreds of clients that connect at once wait for retransmitted handshakes
-_CHUNK = 64 * 1024  # of a read, and of a write under one deadline
+_READ = 16 * 1024  # one read may be thousands of chunks, and all of it is parsed before another task runs
+_WRITE = 64 * 1024  # under one deadline
 _LINGER_BYTES = 1024 * 1024
 _REFUSED_AT_ONCE = 64  # connections answered with 503 at one time; past it they are closed unanswered
 # A peer that vanished is found in 30 s.
@@ -277,7 +279,7 @@ class _Connection:
         with self._reading:
             while not self._hung_up:
                 try:
-                    data = await self._stream.receive_some(_CHUNK)
+                    data = await self._stream.receive_some(_READ)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return
                 if not data:
@@ -326,9 +328,9 @@ class _Connection:
             async with self._sending:
                 try:
                     with memoryview(data) as view:
-                        for start in range(0, len(view), _CHUNK):
+                        for start in range(0, len(view), _WRITE):
                             scope.deadline = trio.current_time() + self._limits.write_seconds
-                            await self._stream.send_all(view[start : start + _CHUNK])
+                            await self._stream.send_all(view[start : start + _WRITE])
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     self.cut()
         if scope.cancelled_caught:
@@ -357,7 +359,7 @@ class _Connection:
             trio.move_on_after(self._limits.linger_seconds),
             suppress(trio.BrokenResourceError, trio.ClosedResourceError),
         ):
-            while left > 0 and (data := await self._transport.receive_some(_CHUNK)):
+            while left > 0 and (data := await self._transport.receive_some(_READ)):
                 left -= len(data)
 
 

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from peer.door.limits import Limits, RequestRecord
-from tests.support.doorapps import ok, quart_app, reply, ticking
-from tests.support.rawhttp import GET, HANG, HOST, QUICK, Pki, post, serving
+from tests.support.doorapps import Waiting, ok, quart_app, reply, ticking
+from tests.support.rawhttp import GET, HANG, HOST, QUICK, Pki, post, serving, within
 
 if TYPE_CHECKING:
     from tests.support.doorapps import Receive, Scope, Send
@@ -135,6 +135,23 @@ async def test_a_connection_serves_one_request_after_another(pki: Pki | None) ->
         await wire.send(GET + post(b"/", b"four") + GET)
         assert [(await wire.answer(method)).status for method in (b"GET", b"POST", b"GET")] == [200] * 3
         assert door.server.statistics().accepted == 1
+
+
+async def test_more_requests_at_once_than_are_kept_are_answered_in_turn(pki: Pki | None) -> None:
+    sizes = range(1000, 5000, 100)  # together far more than header_bytes
+    async with serving(quart_app(), pki=pki, limits=QUICK) as door, door.dial() as wire:
+        await wire.send(b"".join(post(b"/", bytes(size)) for size in sizes))
+        for size in sizes:
+            assert (await wire.answer(b"POST")).body == b'{"size":%d}\n' % size
+
+
+async def test_leaving_is_noticed_behind_bytes_that_wait_for_their_turn(pki: Pki | None) -> None:
+    app = Waiting()
+    async with serving(app, pki=pki, limits=QUICK) as door, door.dial() as wire:
+        await wire.send(GET + GET)
+        await within(app.began)
+        wire.close()
+        await within(app.cancelled)
 
 
 async def test_a_client_with_a_pool_reuses_its_connection(some_pki: Pki) -> None:
