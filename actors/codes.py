@@ -16,10 +16,13 @@ INTERVAL_SECONDS = 5
 """How often a device may poll; each poll that comes sooner makes it wait this much longer (RFC 8628 3.5)."""
 
 PER_CLIENT, PER_ADDRESS, IN_ALL = 5, 16, 64
-"""Codes that may wait: from one client at one address, from one address, at the door."""
+"""Codes that may wait: from one client at one address, from one address, at the door.
+
+This machine's own are counted at the door alone: a proxy on it would make one address of everybody.
+"""
 
 REMEMBERED = 1024
-"""Ended codes kept, so that a late approval learns whether its code was used or ran out."""
+"""Ended codes kept, so that a late approval or poll learns whether its code was used or ran out."""
 
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no words, and nothing that reads as a digit (RFC 8628 6.1)
 
@@ -91,6 +94,7 @@ class Codes:
         self._by_device: dict[str, Code] = {}
         self._by_user: dict[str, Code] = {}
         self._ended: dict[str, State] = {}
+        """By user code, and by device digest: how those ended that wait no more."""
 
     def begin(
         self,
@@ -125,7 +129,8 @@ class Codes:
         return device_code, code
 
     def by_device(self, device_digest: str) -> Code | None:
-        """The sign-in of a device code, also one that has just run out."""
+        """The sign-in that waits for a device code."""
+        self._expire()
         return self._by_device.get(device_digest)
 
     def by_user(self, user_code: str) -> Code | None:
@@ -133,21 +138,17 @@ class Codes:
         self._expire()
         return self._by_user.get(user_code)
 
-    def ended(self, user_code: str) -> State | None:
+    def ended(self, user_code_or_device_digest: str) -> State | None:
         """How a code ended that waits no more, while it is remembered."""
-        return self._ended.get(user_code)
+        return self._ended.get(user_code_or_device_digest)
 
     def end(self, code: Code, state: State) -> None:
         """Take a sign-in out."""
         code.state = state
         self._by_device.pop(code.device_digest, None)
         self._by_user.pop(code.user_code, None)
-        self.remember(code.user_code, state)
-
-    def remember(self, user_code: str, state: State) -> None:
-        """Keep how a code ended."""
-        self._ended[user_code] = state
-        while len(self._ended) > REMEMBERED:
+        self._ended[code.user_code] = self._ended[code.device_digest] = state
+        while len(self._ended) > 2 * REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
     def __len__(self) -> int:
@@ -166,7 +167,7 @@ class Codes:
         group = address_group(address)
         same = [c for c in waiting if not is_loopback(c.address) and address_group(c.address) == group]
         self._check(same, PER_ADDRESS)
-        self._check([c for c in same if c.client_id == client_id and c.address == address], PER_CLIENT)
+        self._check([c for c in same if c.client_id == client_id], PER_CLIENT)
 
     def _check(self, waiting: list[Code], most: int) -> None:
         if len(waiting) >= most:

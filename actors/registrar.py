@@ -84,11 +84,15 @@ class Registrar:
         self._approver = approver
         self._closed = closed
         self._codes = Codes(trio.current_time)
+        self._unkept: set[str] = set()
+        """Holders whose revoke is not known to be on the disk."""
 
     def authenticate(self, secret: str) -> Key | None:
         """The key of a secret, if it opens anything now."""
         key = self._store.ring.by_digest(digest(secret))
-        return key if key is not None and key.is_open(self._clock.now_ms()) else None
+        if key is None or key.holder in self._unkept or not key.is_open(self._clock.now_ms()):
+            return None
+        return key
 
     def seconds_left(self, key: Key) -> float:
         """How long a key still opens; infinity when it has no end."""
@@ -140,7 +144,7 @@ class Registrar:
         """Approve a waiting code; the device's next poll gets a key.
 
         Raises:
-            Refusal: UNKNOWN_CODE, CODE_USED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT.
+            Refusal: UNKNOWN_CODE, CODE_USED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT; the approver's own.
             NoRoom, JournalUnavailable: nothing was approved.
         """
         normal = normal_user_code(user_code)
@@ -182,10 +186,9 @@ class Registrar:
         """
         device = digest(device_code)
         code = self._codes.by_device(device)
+        if code is None and self._codes.ended(device) == "expired":
+            raise PollRefused("expired_token", "this code has run out; begin again")
         if code is not None:
-            if trio.current_time() >= code.expires_at:
-                self._codes.end(code, "expired")
-                raise PollRefused("expired_token", "this sign-in was not approved in time; begin another")
             if code.client_id != client_id:
                 raise PollRefused("invalid_grant", "this device_code belongs to another client_id")
             if code.must_slow_down(trio.current_time()):
@@ -207,14 +210,18 @@ class Registrar:
             Refusal: UNKNOWN_KEY.
         """
         now = self._clock.now_ms()
-        keys = [k for k in self._store.ring.named(name_or_holder) if k.revoked_ms is None]
+        named = self._store.ring.named(name_or_holder)
+        # One that the disk did not keep is revoked again, so that this writes it.
+        keys = [k for k in named if k.revoked_ms is None or k.holder in self._unkept]
         if not keys:
             raise Refusal(
                 "UNKNOWN_KEY",
-                f"no open key has the name or holder id {name_or_holder}; best-peer status lists them",
+                f"{name_or_holder} was taken or given back before: its key opens nothing"
+                if named
+                else f"no key has the name or holder id {name_or_holder}; best-peer status lists them",
             )
-        kept = True
         for key in keys:
+            self._unkept.add(key.holder)
             self._close(key.holder, now, ends_work=ends_work)
         for key in keys:
             try:
@@ -222,8 +229,9 @@ class Registrar:
                     Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work)
                 )
             except (NoRoom, JournalUnavailable):
-                kept = False
-        return RevokedKeys(tuple(keys), kept)
+                continue
+            self._unkept.discard(key.holder)
+        return RevokedKeys(tuple(keys), kept=self._unkept.isdisjoint(k.holder for k in keys))
 
     async def give_back(self, holder: str) -> Key:
         """An agent returns its own key; its work runs on.
