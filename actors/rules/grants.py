@@ -1,10 +1,21 @@
 """What an approval may say (F12). More than the most is refused, never cut."""
 
 from actors.rules.refusal import Refusal
-from actors.state.keys import SCOPES, Grant
+from actors.state.keys import SCOPES, Grant, Scope
 
 DURABLE_SECONDS = 366 * 86_400
 SESSION_SECONDS = 8 * 3600
+
+TENANT_SCOPES: tuple[Scope, ...] = ("deploy", "jobs", "prompt", "workspaces")
+"""Every command, on its own workloads alone."""
+
+MOST_MEMORY_BYTES = 1 << 50
+MOST_COUNT = 1_000_000
+
+
+def scopes_when_unsaid(memory_bytes: int | None) -> tuple[Scope, ...]:
+    """What a key may do when its approver said nothing of it: everything, or with a share a tenant's part."""
+    return ("all",) if memory_bytes is None else TENANT_SCOPES
 
 
 def check_grant(grant: Grant, *, is_session: bool) -> Grant:
@@ -38,8 +49,9 @@ def check_grant(grant: Grant, *, is_session: bool) -> Grant:
         )
     for name in ("memory_bytes", "deployments", "jobs", "workspaces"):
         value = getattr(grant, name)
-        if value is not None and not 0 <= value <= 1 << 50:
-            raise Refusal("INVALID_GRANT", f"{name} cannot be {value}; it is 0 or more", field=name)
+        highest = MOST_MEMORY_BYTES if name == "memory_bytes" else MOST_COUNT
+        if value is not None and not 0 <= value <= highest:
+            raise Refusal("INVALID_GRANT", f"{name} takes 0 to {highest}, not {value}", field=name)
     return grant
 
 

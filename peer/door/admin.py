@@ -4,10 +4,10 @@ The admin token is checked before anything else: without it an approval learns n
 nor which scopes there are.
 """
 
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import attrs
-import cattrs
+import msgspec
 import orjson
 import trio
 from quart import Request, Response
@@ -16,6 +16,7 @@ from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.reports import hardware_state, workloads
 from actors.revoker import wake_revoker
+from actors.rules.grants import scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Key, Scope
 from peer.door.context import Door, bearer, body_of
@@ -25,12 +26,14 @@ STOP_WAIT_SECONDS = 12.0
 """How long a revoke waits for the work to end before it names what has not."""
 
 
-@attrs.frozen
-class ApproveRequest:
-    """The body of an approval: a code, and what is granted."""
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
-    user_code: str
-    scopes: tuple[str, ...] = ("all",)
+
+class ApproveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of an approval: a code, and what is granted. Without scopes, what the share implies."""
+
+    user_code: _Text
+    scopes: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=16)] | None = None
     memory_bytes: int | None = None
     deployments: int | None = None
     jobs: int | None = None
@@ -40,15 +43,14 @@ class ApproveRequest:
     accelerators_only: bool = False
 
 
-@attrs.frozen
-class RevokeRequest:
+class RevokeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a revoke: a connection's name or a holder's id."""
 
-    name: str
+    name: _Text
     keep_running: bool = False
 
 
-_converter = cattrs.Converter(forbid_extra_keys=True)
+_Body = TypeVar("_Body", ApproveRequest, RevokeRequest)
 
 
 class Admin:
@@ -78,8 +80,9 @@ class Admin:
     async def approve(self, request: Request) -> Response:
         """POST: let an agent in."""
         asked = await _body(request, ApproveRequest)
+        scopes = scopes_when_unsaid(asked.memory_bytes) if asked.scopes is None else asked.scopes
         grant = Grant(
-            scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(asked.scopes))),  # check_grant looks at them
+            scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # check_grant looks at them
             memory_bytes=asked.memory_bytes,
             deployments=asked.deployments,
             jobs=asked.jobs,
@@ -90,8 +93,19 @@ class Admin:
         )
         try:
             approved = await self._door.registrar.approve(asked.user_code, grant)
-        except (NoRoom, JournalUnavailable) as error:
-            raise Refusal("NO_ROOM", f"the disk did not keep the approval: {error}") from error
+        except NoRoom as full:
+            raise Refusal(
+                "NO_ROOM",
+                f"nothing was approved, since the disk has no room to keep it: {full}; "
+                "free some and approve again",
+                retry_after_seconds=30,
+            ) from full
+        except JournalUnavailable as error:
+            raise Refusal(
+                "LOG_UNAVAILABLE",
+                "nothing was approved: this peer cannot keep keys right now; approve again in a moment",
+                retry_after_seconds=2,
+            ) from error
         return _json(
             {
                 "user_code": approved.user_code,
@@ -167,11 +181,14 @@ class Admin:
         return running()
 
 
-async def _body(request: Request, kind: type[Any]) -> Any:
+async def _body(request: Request, kind: type[_Body]) -> _Body:
+    body = await body_of(request)
     try:
-        return _converter.structure(orjson.loads(await body_of(request)), kind)
-    except (orjson.JSONDecodeError, cattrs.BaseValidationError, TypeError, ValueError) as error:
-        raise Refusal("INVALID_JSON", f"expected a JSON object of the form {kind.__name__}") from error
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:  # names fields and types, never values
+        raise Refusal("SCHEMA_VALIDATION", f"the body is not as expected: {str(error)[:200]}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal("INVALID_JSON", "the body is not JSON; expected one JSON object") from error
 
 
 def _json(answer: dict[str, Any]) -> Response:
