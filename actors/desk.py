@@ -127,6 +127,12 @@ class Desk:
                 field=field,
             )
 
+    def _check_open(self, key: Key) -> None:
+        # It may have been taken back, and its work ended, while the engine was asked about the command.
+        now = self._store.ring.get(key.holder)
+        if now is not None and not now.is_open(self._house.clock.now_ms()):
+            raise Refusal("UNAUTHORIZED", "this key was taken back or ran out before its command was taken")
+
     async def _prepare(self, body: Command) -> "_Prepared":
         """Ask the world what a decision needs; nothing is promised yet."""
         if not isinstance(body, DeployModel):
@@ -153,6 +159,7 @@ class Desk:
     ) -> tuple[Receipt, Batch[Record]]:
         """Decide and reserve in one go. Never a checkpoint."""
         world = self._store.world
+        self._check_open(key)
         if key.is_tenant:
             self._pace.check(key.holder, trio.current_time())
         if len(world.unfinished) >= MOST_UNFINISHED:

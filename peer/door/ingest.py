@@ -10,7 +10,7 @@ from actors.messages.commands import structure_command
 from actors.rules.refusal import Refusal
 from actors.state.keys import Key
 from peer.door.context import Door, body_of
-from peer.door.problems import JSON
+from peer.door.problems import JSON, unauthorized
 from peer.door.validation import Envelope, Problems, read_command
 
 CONTENT_TYPES = frozenset({JSON, "application/cloudevents+json"})
@@ -33,7 +33,12 @@ async def post_command(door: Door, request: Request) -> Response:
     if isinstance(envelope, Problems):
         raise Refusal(envelope.code, envelope.message, **envelope.details())
     _check_scope(key, envelope, door)
-    receipt = await door.desk.submit(key, _submission(envelope))
+    try:
+        receipt = await door.desk.submit(key, _submission(envelope))
+    except Refusal as refusal:
+        if refusal.code == "UNAUTHORIZED":  # the desk does not know where the way in is described
+            raise unauthorized(door.manifest_url, refusal.message) from refusal
+        raise
     body = orjson.dumps({"id": receipt.id, "correlationId": receipt.correlation})
     return Response(body, 201, content_type=JSON)
 
