@@ -1,6 +1,8 @@
 """What one door's views are given, and who a request comes from."""
 
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 from quart import Request
@@ -27,7 +29,7 @@ class Door:
         instance: the peer's own id.
         version: the product's.
         streams_per_credential: most open streams of a key with a share.
-        engine_models: whether queries list what may be deployed.
+        data: the peer's data folder, for its owner's eyes.
     """
 
     endpoint: str
@@ -51,28 +53,34 @@ class Door:
         """The open key that a request carries, in `X-Api-Key` or as a bearer token (F12).
 
         Raises:
+            Refusal: as `open_key`.
+        """
+        headers = request.headers
+        return self.open_key(headers.get("x-api-key"), headers.get("authorization"), request.scope["state"])
+
+    def open_key(
+        self, api_key: str | None, authorization: str | None, state: MutableMapping[str, Any]
+    ) -> Key:
+        """The open key in one of the two header values; its holder is noted for the request's log line.
+
+        Raises:
             Refusal: UNAUTHORIZED; FORBIDDEN for a collector's key, which opens the metrics alone.
         """
-        key = self.any_key(request.headers.get("x-api-key"), request.headers.get("authorization"))
-        request.scope["state"]["holder"] = key.holder
+        secret = api_key or bearer(authorization)
+        if secret is None:
+            raise unauthorized(self.manifest_url, "no key came with this")
+        key = self.registrar.authenticate(secret)
+        if key is None:
+            raise unauthorized(
+                self.manifest_url, "this key opens nothing: it is unknown, has run out or was taken back"
+            )
+        state["holder"] = key.holder
         if key.is_metrics_only:
             raise Refusal(
                 "FORBIDDEN",
-                "this key was approved for metrics alone; sign in again for a key that may do this",
+                "this key was approved for metrics alone and opens nothing else",
                 scopes=list(key.grant.scopes),
             )
-        return key
-
-    def any_key(self, api_key: str | None, authorization: str | None) -> Key:
-        """The open key in one of the two header values.
-
-        Raises:
-            Refusal: UNAUTHORIZED.
-        """
-        secret = api_key or bearer(authorization)
-        key = None if secret is None else self.registrar.authenticate(secret)
-        if key is None:
-            raise unauthorized(self.manifest_url)
         return key
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable
 
 from quart import Request, Response
@@ -19,6 +20,8 @@ MOST_TEXT = 256
 
 FILTERS = ("type", "correlationId", "source", "from", "to", "limit", "after")
 STREAM_FILTERS = ("type", "correlationId", "source")
+
+_SEQ = re.compile(rb"[0-9]{1,15}")
 
 
 async def get_events(door: Door, request: Request) -> Response:
@@ -68,7 +71,8 @@ def event_query(reader: Reader, parameters: dict[str, str]) -> EventQuery:
         if name in parameters:
             try:
                 # A plus sign unescaped in a query is a space: accept the time that was meant.
-                times[name] = time_text(time_ms(parameters[name].replace(" ", "+")))
+                # Before 1970 nothing was told, and years of three digits would not sort as text.
+                times[name] = time_text(max(0, time_ms(parameters[name].replace(" ", "+"))))
             except (ValueError, OverflowError):
                 raise _invalid(
                     [{"parameter": name, "message": "expected a time such as 2026-10-19T12:00:00Z"}]
@@ -97,12 +101,14 @@ def _cursor(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        plain = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
-        return int(plain.decode("ascii"))
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True)
     except (ValueError, binascii.Error):
+        plain = b""
+    if not _SEQ.fullmatch(plain):
         raise _invalid(
             [{"parameter": "after", "message": "expected the nextCursor of a page, as it was given"}]
-        ) from None
+        )
+    return int(plain)
 
 
 def _cursor_text(seq: int) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
+import trio
 from quart import Request, Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -21,8 +22,9 @@ from peer.door.context import WELL_KNOWN, Door
 from peer.door.events import get_events
 from peer.door.ingest import post_command
 from peer.door.manifest import DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, SignInGuidance
-from peer.door.problems import JSON, error_body, refusal_answer
-from peer.door.signin import PAGE_PATH, SignIn
+from peer.door.problems import JSON, Send, error_body, refusal_answer, send_answer
+from peer.door.public import PublicPace
+from peer.door.signin import PAGE_PATH, SignIn, sign_in_too_often
 from peer.door.stream import serve_stream
 from peer.door.validation import Problems, check_query
 
@@ -30,11 +32,10 @@ logger = logging.getLogger("best_peer.door")
 
 SCHEMA_JSON = "application/schema+json"
 STREAM_PATH = "/events/stream"
+PUBLIC = frozenset({WELL_KNOWN, DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, PAGE_PATH})
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class DoorApp:
@@ -43,6 +44,7 @@ class DoorApp:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._prefix = _path_of(door.endpoint)
+        self._public = PublicPace()
         # Quart types its ASGI messages; ours are the plain mappings they are made of.
         self._app: Any = _quart(door)
 
@@ -51,10 +53,38 @@ class DoorApp:
         path = scope["path"]
         if self._prefix and path.startswith(self._prefix + "/"):
             scope["path"] = path = path[len(self._prefix) :]
-        if path == STREAM_PATH and scope["method"] == "GET":
+        if path in PUBLIC:
+            wait = self._public.wait_seconds(scope["client"][0], trio.current_time())
+            if wait:
+                await send_answer(send, *_too_often(path, wait))
+                return
+        if path != STREAM_PATH:
+            await self._app(scope, receive, send)
+        elif scope["method"] == "GET":
             await serve_stream(self._door, scope, send)
         else:
-            await self._app(scope, receive, send)
+            await send_answer(send, *_not_allowed(scope["method"], ["GET"]))
+
+
+def _too_often(path: str, wait: int) -> tuple[bytes, int, dict[str, str]]:
+    if path in (DEVICE_AUTHORIZATION_PATH, TOKEN_PATH):
+        return sign_in_too_often(path, wait)
+    return refusal_answer(
+        Refusal(
+            "TOO_MANY_REQUESTS",
+            f"this address asks too often for what needs no key; wait {wait} s and ask again",
+            retry_after_seconds=wait,
+        )
+    )
+
+
+def _not_allowed(method: str, allowed: list[str]) -> tuple[bytes, int, dict[str, str]]:
+    body = error_body(
+        "METHOD_NOT_ALLOWED",
+        f"{method[:20]} is not served here; use {' or '.join(allowed)}",
+        {"allowed": allowed},
+    )
+    return body, 405, {"content-type": JSON, "allow": ", ".join(allowed)}
 
 
 def _path_of(endpoint: str) -> str:
@@ -71,7 +101,11 @@ def _quart(door: Door) -> QuartTrio:
         BODY_TIMEOUT=None,
         RESPONSE_TIMEOUT=None,
         PROPAGATE_EXCEPTIONS=False,
+        # An answer to OPTIONS would be a success that no document tells of.
+        PROVIDE_AUTOMATIC_OPTIONS=False,
     )
+    # Else //commands is redirected, which loses a POST's body on its way.
+    app.url_map.merge_slashes = False
     _protocol_routes(app, door)
     _sign_in_routes(app, door)
     _admin_routes(app, door)
@@ -176,13 +210,8 @@ def _error_handlers(app: QuartTrio) -> None:
     @app.errorhandler(HTTPException)
     async def http_error(error: HTTPException) -> Response:
         if isinstance(error, MethodNotAllowed):
-            allowed = sorted(error.valid_methods or ())
-            body = error_body(
-                "METHOD_NOT_ALLOWED",
-                f"{_request().method[:20]} is not served here; use {' or '.join(allowed)}",
-                {"allowed": allowed},
-            )
-            return Response(body, 405, {"allow": ", ".join(allowed)}, content_type=JSON)
+            body, status, headers = _not_allowed(_request().method, sorted(error.valid_methods or ()))
+            return Response(body, status, headers)
         if error.code == 404:
             body = error_body("NOT_FOUND", "there is nothing at this path; the catalogues list what there is")
             return Response(body, 404, content_type=JSON)

@@ -3,7 +3,8 @@
 `docs/errors.md` lists the same codes for people; a test holds the two together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -12,8 +13,11 @@ from actors.rules.refusal import Refusal
 
 JSON = "application/json"
 
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
 STATUS: Mapping[str, int] = {
-    # What was sent is not a command.
+    # What was sent is not what is taken here.
+    "BAD_REQUEST": 400,
     "INVALID_JSON": 400,
     "INVALID_ENVELOPE": 400,
     "UNKNOWN_COMMAND": 400,
@@ -32,7 +36,6 @@ STATUS: Mapping[str, int] = {
     "UNKNOWN_CODE": 404,
     "UNKNOWN_KEY": 404,
     "METHOD_NOT_ALLOWED": 405,
-    "NOT_ACCEPTABLE": 406,
     "DUPLICATE_ID": 409,
     "ID_NOT_YOURS": 409,
     "CODE_USED": 409,
@@ -56,6 +59,7 @@ STATUS: Mapping[str, int] = {
     "JOBS_UNAVAILABLE": 422,
     # Later.
     "TOO_MANY_COMMANDS": 429,
+    "TOO_MANY_REQUESTS": 429,
     "INTERNAL": 500,
     "TOO_MANY_UNFINISHED": 503,
     "NO_ROOM": 503,
@@ -78,17 +82,20 @@ def refusal_answer(refusal: Refusal) -> tuple[bytes, int, dict[str, str]]:
     wait = refusal.details.get("retry_after_seconds")
     if isinstance(wait, int):
         headers["retry-after"] = str(wait)
-    return (
-        error_body(refusal.code, refusal.message, refusal.details),
-        STATUS[refusal.code],
-        headers,
-    )
+    status = STATUS[refusal.code]
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"  # RFC 9110 wants one; the scheme that has a registered name
+    return error_body(refusal.code, refusal.message, refusal.details), status, headers
 
 
-def unauthorized(manifest_url: str) -> Refusal:
+def unauthorized(manifest_url: str, reason: str) -> Refusal:
     """No key, or one that opens nothing: where the way in is described (H04)."""
-    return Refusal(
-        "UNAUTHORIZED",
-        "this needs a key that is open; the manifest says how to get one",
-        manifest=manifest_url,
-    )
+    return Refusal("UNAUTHORIZED", f"{reason}; the manifest says how a key is had", manifest=manifest_url)
+
+
+async def send_answer(send: Send, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+    """Give a whole answer straight to ASGI."""
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    pairs.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -16,7 +16,7 @@ from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.registrar import Credential, PollRefused
 from peer.door.context import Door, body_of
-from peer.door.manifest import KEY_HEADER, SignInGuidance
+from peer.door.manifest import KEY_HEADER, TOKEN_PATH, SignInGuidance
 from peer.door.page import approval_page
 from peer.door.problems import JSON
 
@@ -39,13 +39,31 @@ class OAuthError(Exception):
     status: int = 400
     retry_after: int | None = None
 
-    def answer(self) -> Response:
-        """The flat body, never stored."""
-        body = orjson.dumps({"error": self.error, "error_description": self.description})
+    def body(self) -> bytes:
+        """The flat body (R15)."""
+        return orjson.dumps({"error": self.error, "error_description": self.description})
+
+    def headers(self) -> dict[str, str]:
+        """Never stored; when to ask again, where that is known."""
         headers = dict(_NO_STORE)
         if self.retry_after is not None:
             headers["retry-after"] = str(self.retry_after)
-        return Response(body, self.status, headers, content_type=JSON)
+        return headers
+
+    def answer(self) -> Response:
+        """The whole answer."""
+        return Response(self.body(), self.status, self.headers(), content_type=JSON)
+
+
+def sign_in_too_often(path: str, wait_seconds: int) -> tuple[bytes, int, dict[str, str]]:
+    """Body, status and headers for an address past its pace, in words that a device's client knows."""
+    description = f"this address asks too often; wait {wait_seconds} s"
+    error = (
+        OAuthError("slow_down", description, 400, wait_seconds)
+        if path == TOKEN_PATH
+        else OAuthError("temporarily_unavailable", description, 503, wait_seconds)
+    )
+    return error.body(), error.status, {"content-type": JSON, **error.headers()}
 
 
 class SignIn:
@@ -92,6 +110,8 @@ class SignIn:
 
     def _begin(self, form: dict[str, str], address: str | None) -> Response:
         client_id = _required(form, "client_id")
+        if not client_id.isprintable():  # a person reads it, on the page and at the console
+            raise OAuthError("invalid_request", "client_id has characters that cannot be shown")
         connection = form.get("connection")
         if connection is not None and not CONNECTION.fullmatch(connection):
             raise OAuthError(
@@ -129,8 +149,7 @@ class SignIn:
 
     def _credential(self, credential: Credential) -> dict[str, Any]:
         key, endpoint = credential.key, self._door.endpoint
-        # The connector's variables hold the connection's name as one upper-case word.
-        app = "".join(c for c in key.name.upper() if c.isalnum())
+        app = _variable_word(key.name)
         # A connector takes sign-ins of one tenant_id for one account and mixes their keys; here each sign-in
         # is an identity of its own, so its holder id stands there.
         answer: dict[str, Any] = {
@@ -142,39 +161,37 @@ class SignIn:
             "scope": " ".join(key.grant.scopes),
             "endpoint": endpoint,
             "manifest": self._door.manifest_url,
-            "ready_check": f"{endpoint}/commands",
-            "mcp": {
-                key.name: {
-                    "command": "npx",
-                    "args": ["-y", "@behavioralstate/best-mcp"],
-                    "env": {
-                        f"BEST_{app}_BASE_URL": endpoint,
-                        f"BEST_{app}_API_KEY": credential.secret,
-                    },
-                }
-            },
-            "http": {
-                "header": f"{KEY_HEADER}: <access_token>",
-                "commands": f"{endpoint}/commands",
-                "queries": f"{endpoint}/queries",
-                "events": f"{endpoint}/events",
-                "workflows": f"{endpoint}/workflows",
-            },
             "note": self._guidance.token,
         }
         if key.expires_ms is not None:
             answer["expires_in"] = max(0, (key.expires_ms - key.issued_ms) // 1000)
+        if key.is_metrics_only:  # none of the rest opens to it
+            return answer
+        answer["ready_check"] = f"{endpoint}/commands"
+        answer["mcp"] = {
+            key.name: {
+                "command": "npx",
+                "args": ["-y", "@behavioralstate/best-mcp"],
+                "env": {f"BEST_{app}_BASE_URL": endpoint, f"BEST_{app}_API_KEY": credential.secret},
+            }
+        }
+        answer["http"] = {
+            "header": f"{KEY_HEADER}: <access_token>",
+            **{name: f"{endpoint}/{name}" for name in ("commands", "queries", "events", "workflows")},
+        }
         return answer
 
 
 async def _form(request: Request) -> dict[str, str]:
     """The form's fields; an empty value counts as absent (RFC 6749 3.1), one given twice is refused."""
-    request.scope["state"]["body_limit_bytes"] = MOST_BODY
     if request.mimetype != FORM:
         raise OAuthError("invalid_request", f"expected a form, {FORM}")
+    # The server's own answer to a large body is not of this form, so its size is looked at here (R15).
+    body = await body_of(request)
+    if len(body) > MOST_BODY:
+        raise OAuthError("invalid_request", f"the form is larger than {MOST_BODY} bytes")
     try:
-        text = (await body_of(request)).decode("ascii")
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=32, errors="strict")
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=32, errors="strict")
     except ValueError:
         raise OAuthError("invalid_request", f"the body is no form: expected {FORM}") from None
     fields: dict[str, str] = {}
@@ -216,6 +233,15 @@ def _address(request: Request) -> str | None:
     # The connection's own address; no forwarded header is read, since any client can write one (F11).
     client = request.scope.get("client")
     return client[0] if client else None
+
+
+def _variable_word(name: str) -> str:
+    """The word that stands for a name in the connector's variables: BEST_<word>_API_KEY.
+
+    Upper-case letters and digits, a letter first: it finds no others.
+    """
+    word = "".join(c for c in name.upper() if c.isascii() and c.isalnum())
+    return word if word[:1].isalpha() else f"PEER{word}"
 
 
 def _address_name(endpoint: str) -> str:

@@ -4,24 +4,22 @@ Plain ASGI because a stream lives long and there are many: a framework's request
 and half more time for each burst.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import trio
 
 from actors.rules.refusal import Refusal
-from actors.state.keys import Key
 from actors.streams import Stream
 from peer.door.context import Door, reader_of
 from peer.door.events import STREAM_FILTERS, event_query, read_parameters
-from peer.door.problems import refusal_answer
+from peer.door.problems import Send, refusal_answer, send_answer
 
 QUIET_SECONDS = 15.0
 """After so long without a fact a comment is written, so that both ends know the other is there."""
 
 Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -34,11 +32,11 @@ async def serve_stream(door: Door, scope: Scope, send: Send) -> None:
     """Answer one subscriber until it leaves (the server cancels this), its key ends, or the peer stops."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:
-        key = _admit(door, scope, headers)
+        key = door.open_key(headers.get("x-api-key"), headers.get("authorization"), scope["state"])
         parameters = read_parameters(_pairs(scope["query_string"]), STREAM_FILTERS)
         query = event_query(reader_of(key), parameters)
     except Refusal as refusal:
-        await _refuse(refusal, send)
+        await send_answer(send, *refusal_answer(refusal))
         return
     most = door.streams_per_credential if key.is_tenant else None
     stream = door.streams.open(key.holder, query, headers.get("last-event-id"), most)
@@ -61,21 +59,6 @@ async def _write(stream: Stream, send: Send) -> None:
         await send({"type": "http.response.body", "body": frames or b": keepalive\n\n", "more_body": True})
 
 
-def _admit(door: Door, scope: Scope, headers: dict[str, str]) -> Key:
-    key = door.any_key(headers.get("x-api-key"), headers.get("authorization"))
-    scope["state"]["holder"] = key.holder
-    if key.is_metrics_only:
-        raise Refusal("FORBIDDEN", "this key was approved for metrics alone", scopes=list(key.grant.scopes))
-    return key
-
-
 def _pairs(query: bytes) -> list[tuple[str, str]]:
-    return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=64)
-
-
-async def _refuse(refusal: Refusal, send: Send) -> None:
-    body, status, headers = refusal_answer(refusal)
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    pairs.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    # The server bounds the target, and with it how many there can be.
+    return parse_qsl(query.decode("latin-1"), keep_blank_values=True)
