@@ -1,0 +1,104 @@
+"""The commands of ``best-peer``, put together: what each takes is said in its own module."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from cyclopts import App, CycloptsError, Group, UnusedCliTokensError
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
+from cyclopts.help import DefaultFormatter, PanelSpec
+from rich.box import Box
+
+from peer.cli import models
+from peer.cli.approve import approve
+from peer.cli.events import events
+from peer.cli.outcome import Refused
+from peer.cli.revoke import revoke
+from peer.cli.serve import serve
+from peer.cli.show import safe
+from peer.cli.status import status
+from peer.settings_text import settings_help
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DISTRIBUTION: Final = "best-peer"
+MAX_WIDTH: Final = 100
+
+_HELP: Final = """\
+Puts this machine and its accelerators behind a Behavioral State Protocol door.
+
+Without a command it serves until SIGINT or SIGTERM, and prints one line when it is ready. Every command exits
+with 0 when it is done, 1 when it was refused or is invalid, 2 when the system stands in the way.
+"""
+_SETTINGS: Final = "Settings, read from the environment when the peer starts"
+# Help is columns and blank lines: no frames, which only a terminal could show.
+_NO_LINES: Final = Box("    \n" * 7 + "    ", ascii=True)
+
+
+def run(arguments: Sequence[str]) -> int | None:
+    """Carry out one command line; the exit code, None is 0.
+
+    Raises:
+        Refused: it is none of ours.
+    """
+    app = make_app()
+    try:
+        if list(arguments) in (["--help"], ["-h"]):
+            app.help_print([])
+            width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
+            print(f"  {_SETTINGS}\n{settings_help(width)}")
+            return None
+        result = app(arguments)
+    except CycloptsError as error:
+        raise Refused(_words(error)) from error
+    return result if isinstance(result, int) else None
+
+
+def make_app() -> App:
+    """The program's parser; nothing is kept between two."""
+    app = App(
+        name="best-peer",
+        help=_HELP,
+        help_format="markdown",
+        help_formatter=DefaultFormatter(panel_spec=PanelSpec(box=_NO_LINES, padding=(0, 0, 0, 2))),
+        group_parameters=Group("Options"),
+        version=f"best-peer {version(DISTRIBUTION)}",
+        default_command=serve,
+        # What goes wrong is told in one line by `outcome.carry_out`, for every command alike.
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for command in (approve, revoke, status, events):
+        app.command(command)
+    of_models = App(
+        name="models",
+        help="List the models that this peer may serve, bring one in, or remove one.",
+        default_command=models.list_models,
+    )
+    of_models.command(models.add)
+    of_models.command(models.remove)
+    app.command(of_models)
+    return app
+
+
+def _words(error: CycloptsError) -> str:
+    """What is wrong with a command line, and where to look."""
+    chain = list(error.command_chain or ())
+    match error:
+        case UnusedCliTokensError(unused_tokens=[first, *_]) if chain in ([], ["models"]):
+            what = f"{safe(first, 60)} is no command"
+        case UnusedCliTokensError(unused_tokens=[first, *_]):
+            what = f"{safe(first, 60)} is one argument too many"
+        case UnknownOptionError(token=token):
+            what = f"{safe(token.keyword or token.value, 60)} is no option here"
+        case MissingArgumentError(argument=argument) if argument is not None:
+            what = f"{error.keyword} needs a value" if error.keyword else f"{argument.name} is missing"
+        case _:
+            error.verbose = False
+            what = str(error).rstrip(".")
+    return f"{what}; {' '.join(['best-peer', *chain])} --help says what it takes"

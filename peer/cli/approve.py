@@ -1,0 +1,143 @@
+"""``best-peer approve``: let an agent in that waits for it (F12)."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import attrs
+
+from actors.codes import is_loopback, normal_user_code
+from actors.rules.grants import check_grant
+from actors.rules.refusal import Refusal
+from actors.state.keys import Grant, Scope
+from peer.cli.grants import TENANT_SCOPES, grant_words
+from peer.cli.options import Count, Duration, Flag, Size, Words
+from peer.cli.outcome import Refused
+from peer.cli.place import data_folder
+from peer.cli.show import confirm, pairs, safe
+from peer.units import describe_duration
+
+_ENDED: Final = {
+    "used": "was used already: its agent has its key",
+    "approved": "is approved already: its agent fetches its key",
+    "expired": "has run out: ask the agent to begin its sign-in again",
+    "unknown": "waits for nobody: look at the code again, it stands on the agent's side",
+}
+
+
+@attrs.frozen
+class Waiting:
+    """Whom an approval would let in, as the door tells it; texts as the agent chose them."""
+
+    state: str
+    name: str
+    client_id: str
+    agent_label: str | None
+    address: str | None
+    is_session: bool
+    seconds_left: int
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What the person needs to judge it."""
+        if self.address is None:
+            address = "unknown"
+        else:
+            address = self.address + (" (this machine)" if is_loopback(self.address) else "")
+        return [
+            ("connection", self.name),
+            ("agent", self.agent_label or "does not say"),
+            ("software", self.client_id),
+            ("address", address),
+            ("asks for", "a key for a session, 8 h at most" if self.is_session else "a lasting key"),
+            ("code", f"good for {describe_duration(self.seconds_left)} more"),
+        ]
+
+
+def approve(
+    code: str,
+    /,
+    *,
+    may: Words | None = None,
+    memory: Size | None = None,
+    deployments: Count | None = None,
+    jobs: Count | None = None,
+    workspaces: Count = 8,
+    expires: Duration | None = None,
+    open_jobs: Flag = False,
+    accelerators_only: Flag = False,
+    yes: Flag = False,
+) -> None:
+    """Let an agent in: its next poll gets a key.
+
+    Approved with nothing more said, the key may do everything. With --memory alone it may send every command,
+    and sees, prompts and ends its own workloads only.
+
+    Args:
+        code: The code that the agent shows, such as BCDF-GHJK.
+        may: What the key may do: deploy, jobs, prompt, workspaces, all; or metrics, which stands alone.
+        memory: The share: most device memory that its workloads may hold together, such as 40G.
+        deployments: Most deployments it may have at once.
+        jobs: Most jobs it may have at once.
+        workspaces: Most workspaces it may own.
+        expires: How long the key is good for: 8h, 30m, 2d; 366d at most, 8h for a session's.
+        open_jobs: Its jobs run outside the closed box that a key with a share has.
+        accelerators_only: It never sees or uses this host's CPU.
+        yes: Do not ask.
+    """
+    user_code = normal_user_code(code)
+    if not user_code:
+        raise Refused(f"{safe(code, 40)} is no code: expected eight letters, such as BCDF-GHJK")
+    scopes = may if may is not None else ("all",) if memory is None else TENANT_SCOPES
+    grant = Grant(
+        scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # _check looks at them
+        memory_bytes=memory,
+        deployments=deployments,
+        jobs=jobs,
+        workspaces=workspaces,
+        expires_seconds=expires,
+        open_jobs=open_jobs,
+        accelerators_only=accelerators_only,
+    )
+    _check(grant, is_session=False)
+
+    import trio
+
+    from peer.cli.door import Door
+
+    door = Door.find(data_folder())
+    waiting = _waiting(trio.run(door.get, "/admin/pending", {"user_code": user_code}))
+    if waiting.state != "pending":
+        raise Refused(f"{user_code} {_ENDED.get(waiting.state, _ENDED['unknown'])}")
+    _check(grant, is_session=waiting.is_session)
+    print(f"Under {user_code} waits")
+    pairs(waiting.lines())
+    print("Approved, its key")
+    for words in grant_words(grant, is_session=waiting.is_session):
+        print(f"  {words}")
+    if not yes and not confirm("Let it in?"):
+        raise Refused(f"{user_code} was not approved; it waits on until it runs out")
+    trio.run(door.post, "/admin/approve", {"user_code": user_code, **attrs.asdict(grant)})
+    name = safe(waiting.name)
+    print(f"{user_code} is approved: the agent's next poll gets its key, as {name}.")
+    print(f"To take it back: best-peer revoke {name}")
+
+
+def _check(grant: Grant, *, is_session: bool) -> None:
+    """The door's own rules, asked before anybody is."""
+    try:
+        check_grant(grant, is_session=is_session)
+    except Refusal as refusal:
+        raise Refused(refusal.message) from refusal
+
+
+def _waiting(answer: dict[str, object]) -> Waiting:
+    seconds = answer.get("seconds_left")
+    return Waiting(
+        state=str(answer.get("state")),
+        name=str(answer.get("name") or "unknown"),
+        client_id=str(answer.get("client_id") or "unknown"),
+        agent_label=None if answer.get("agent_label") is None else str(answer["agent_label"]),
+        address=None if answer.get("address") is None else str(answer["address"]),
+        is_session=answer.get("lifetime") == "session",
+        seconds_left=seconds if isinstance(seconds, int) else 0,
+    )

@@ -1,0 +1,78 @@
+"""What a key may do, in words for the person who approves it and for the table of keys (F12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from peer.units import describe_duration, describe_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.state.keys import Grant, Scope
+
+TENANT_SCOPES: Final[tuple[Scope, ...]] = ("deploy", "jobs", "prompt", "workspaces")
+"""What a key with a share and nothing more said may do: every command, on its own workloads alone."""
+
+_MAY: Final[Mapping[Scope, str]] = {
+    "deploy": "deploy and undeploy models",
+    "jobs": "run and stop jobs",
+    "prompt": "prompt its models",
+    "workspaces": "create workspaces",
+    "metrics": "read the metrics of this whole door, and nothing else",
+    "all": "do everything, and see and end everybody's workloads",
+}
+
+
+def grant_words(grant: Grant, *, is_session: bool) -> tuple[str, ...]:
+    """A grant as sentences without a subject, the widest right first.
+
+    Args:
+        grant: as it will be given; its expiry None where nothing was said.
+        is_session: whether the agent asked for a session's key, which ends by itself.
+    """
+    words = [f"may {_MAY[scope]}" for scope in grant.scopes]
+    if "metrics" not in grant.scopes:
+        words += [*_share(grant), *_counts(grant)]
+        if grant.accelerators_only:
+            words.append("never sees or uses this host's CPU")
+    words.append(_end(grant, is_session=is_session))
+    return tuple(words)
+
+
+def _share(grant: Grant) -> list[str]:
+    if grant.memory_bytes is None:
+        return ["may hold as much device memory as there is: it has no share"]
+    words = [f"may hold {describe_size(grant.memory_bytes)} of device memory at most, in all its workloads"]
+    if "all" not in grant.scopes:
+        words.append("sees, prompts and ends its own workloads alone")
+    if {"jobs", "all"} & set(grant.scopes):
+        words.append(
+            "runs its jobs in the open, with network and as the image says"
+            if grant.open_jobs
+            else "runs its jobs in a closed box: no network, nothing of this machine"
+        )
+    return words
+
+
+def _counts(grant: Grant) -> list[str]:
+    words = []
+    if grant.deployments is not None:
+        words.append(f"may have {_counted(grant.deployments, 'deployment')} at once at most")
+    if grant.jobs is not None:
+        words.append(f"may have {_counted(grant.jobs, 'job')} at once at most")
+    if {"workspaces", "all"} & set(grant.scopes):
+        words.append(f"may own {_counted(grant.workspaces, 'workspace')} at most")
+    return words
+
+
+def _end(grant: Grant, *, is_session: bool) -> str:
+    if grant.expires_seconds is not None:
+        return f"ends {describe_duration(grant.expires_seconds)} after its agent fetched it"
+    if is_session:
+        return "ends 8 h after its agent fetched it, since the agent asked for a session"
+    return "is good until you revoke it"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,54 @@
+"""``best-peer revoke``: take a key back, and what runs under it (F13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peer.cli.options import Flag
+from peer.cli.outcome import SYSTEM, Refused, say
+from peer.cli.place import data_folder
+from peer.cli.show import safe
+
+MAX_NAME = 256
+
+
+def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
+    """Take a key back: from now on it opens nothing, and what it runs ends.
+
+    Every open key of that name is taken back. Exits 2 where the disk did not keep it: the key is closed until
+    the peer starts again.
+
+    Args:
+        name: The connection's name, or the holder id that events and best-peer status show.
+        keep_running: Leave its work running.
+    """
+    if not 0 < len(name) <= MAX_NAME:
+        raise Refused("expected a connection's name or a holder id; best-peer status lists them")
+
+    import trio
+
+    from peer.cli.door import REVOKE_SECONDS, Door
+
+    door = Door.find(data_folder())
+    body = {"name": name, "keep_running": keep_running}
+
+    async def ask() -> dict[str, Any]:
+        return await door.post("/admin/revoke", body, seconds=REVOKE_SECONDS)
+
+    answer = trio.run(ask)
+    for key in answer.get("revoked", ()):
+        print(f"Taken back: {safe(key.get('name'))} ({safe(key.get('holder'))}). It opens nothing any more.")
+    running = [safe(each) for each in answer.get("still_running", ())]
+    if keep_running:
+        print("What it runs is left running.")
+    elif running:
+        print(f"Still running: {', '.join(running)}. The peer goes on trying to end it.")
+    else:
+        print("Nothing of it runs any more.")
+    if answer.get("kept") is False:
+        say(
+            "best-peer: the disk did not keep this: the key is closed only until the peer starts again; "
+            "free room on the disk and run the same revoke again"
+        )
+        return SYSTEM
+    return None

@@ -1,0 +1,47 @@
+"""``best-peer``: serve the door until a signal (F33, F37)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from contextlib import suppress
+
+from peer.cli.outcome import Failed, leave_stdout
+from peer.folder import DataFolder
+from peer.logs import ROOT, configure_logging
+from peer.settings import Settings
+
+logger = logging.getLogger(f"{ROOT}.peer")
+
+
+def serve() -> None:
+    """Serve this machine's door, with the settings of the environment, until SIGINT or SIGTERM."""
+    # Until the peer itself listens for it, SIGTERM ends it as Ctrl-C does: nothing is lost, so no failure.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        _serve()
+
+
+def _serve() -> None:
+    settings = Settings.read(os.environ)
+    with configure_logging(settings.log), DataFolder.open(settings.data) as folder:
+        for warning in (*settings.warnings, *folder.warnings):
+            logger.warning("%s", warning)
+        # Everything a peer is made of: what refuses the start before it should not wait for that.
+        from actors.kernel.services import ServiceFailed
+        from peer.lifecycle import StartRefused
+        from peer.lifecycle import serve as run_peer
+
+        try:
+            run_peer(settings, folder, _announce)
+        except (StartRefused, ServiceFailed) as error:
+            raise Failed(str(error)) from error
+
+
+def _announce(line: str) -> None:
+    """The one line on stdout; that nobody reads it is no reason not to serve."""
+    try:
+        print(line, flush=True)
+    except (OSError, ValueError):
+        leave_stdout()

@@ -1,0 +1,183 @@
+"""``best-peer status``: what this peer has, runs and lets in, as its owner sees it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from peer.cli.options import Flag
+from peer.cli.place import data_folder
+from peer.cli.show import local_time_of_ms, pairs, print_json
+from peer.units import DAY, describe_duration, describe_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNKNOWN: Final = "unknown"
+MAX_NAMES: Final = 10
+"""Models named in one line."""
+
+Json = dict[str, Any]
+
+
+def status(*, json: Flag = False) -> None:
+    """Show devices, workloads and keys of the running peer.
+
+    Args:
+        json: One JSON object on standard output, with everything the peer tells, ended keys too.
+    """
+    import trio
+
+    from peer.cli.door import Door
+
+    door = Door.find(data_folder())
+    answer = trio.run(door.get, "/admin/status")
+    if json:
+        print_json(answer)
+    else:
+        _show(answer)
+
+
+def _show(answer: Json) -> None:
+    keys = _dicts(answer.get("keys"))
+    names = {str(key.get("holder")): str(key.get("name")) for key in keys}
+    version = answer.get("peer", {}).get("version", UNKNOWN)
+    pairs(
+        [
+            ("door", str(answer.get("endpoint", UNKNOWN))),
+            ("data", str(answer.get("data", UNKNOWN))),
+            ("version", str(version)),
+            ("streams", f"{answer.get('streams', UNKNOWN)} open"),
+            *[_engine(each) for each in _dicts(answer.get("engines"))],
+        ]
+    )
+    print()
+    _devices(_dicts(answer.get("devices")))
+    _workloads(_dicts(answer.get("workloads", {}).get("deployments")), names)
+    _keys(keys)
+
+
+def _engine(engine: Json) -> tuple[str, str]:
+    models = [str(model.get("model")) for model in _dicts(engine.get("models"))]
+    more = f" and {len(models) - MAX_NAMES} more" if len(models) > MAX_NAMES else ""
+    text = ", ".join(models[:MAX_NAMES]) + more if models else "no model; best-peer models add brings one in"
+    return str(engine.get("engine", UNKNOWN)), text
+
+
+def _devices(devices: list[Json]) -> None:
+    from peer.cli.tables import Column, table
+
+    table(
+        "Devices",
+        [
+            Column("Device"),
+            Column("Name", cut=True, least=8),
+            Column("Memory", right=True),
+            Column("Free", right=True),
+            Column("Promised", right=True),
+            Column("Used", right=True),
+            Column("State"),
+        ],
+        (
+            [
+                str(device.get("id", UNKNOWN)),
+                str(device.get("name", UNKNOWN)),
+                _size(device, "memory_total_bytes"),
+                _size(device, "memory_free_bytes"),
+                _size(device, "memory_promised_bytes"),
+                _ratio(device.get("utilisation_ratio")),
+                str(device.get("availability", {}).get("state", UNKNOWN)),
+            ]
+            for device in devices
+        ),
+        "The peer sees no device.",
+    )
+
+
+def _workloads(deployments: list[Json], names: Mapping[str, str]) -> None:
+    from peer.cli.tables import Column, table
+
+    table(
+        "Workloads",
+        [
+            Column("Deployment", cut=True, least=12),
+            Column("Model", cut=True, least=10),
+            Column("Engine"),
+            Column("Device"),
+            Column("Memory", right=True),
+            Column("Phase"),
+            Column("Key", cut=True, least=8),
+        ],
+        (
+            [
+                str(each.get("deployment", UNKNOWN)),
+                str(each.get("model", UNKNOWN)),
+                str(each.get("engine", UNKNOWN)),
+                str(each.get("device", UNKNOWN)),
+                _size(each, "memory_bytes"),
+                str(each.get("phase", UNKNOWN)),
+                names.get(str(each.get("holder")), str(each.get("holder"))),
+            ]
+            for each in deployments
+        ),
+        "Nothing runs. An agent that was let in starts something with deploy-model.",
+    )
+
+
+def _keys(keys: list[Json]) -> None:
+    from peer.cli.tables import Column, table
+
+    shown = [key for key in keys if key.get("state") == "open" or key.get("deployments")]
+    table(
+        "Keys",
+        [
+            Column("Name", cut=True, least=8),
+            Column("Holder", cut=True, least=12),
+            Column("May", least=6),
+            Column("Holds", right=True),
+            Column("Share", right=True),
+            Column("State"),
+        ],
+        (
+            [
+                str(key.get("name", UNKNOWN)),
+                str(key.get("holder", UNKNOWN)),
+                ", ".join(map(str, key.get("grant", {}).get("scopes", ()))),
+                _size(key, "held_bytes"),
+                _share(key),
+                _state(key),
+            ]
+            for key in shown
+        ),
+        "Nobody is let in. An agent that signs in shows a code: best-peer approve CODE.",
+    )
+    if ended := len(keys) - len(shown):
+        verb = "key has" if ended == 1 else "keys have"
+        print(f"{ended} more {verb} ended; best-peer status --json shows all.")
+
+
+def _state(key: Json) -> str:
+    state = str(key.get("state", UNKNOWN))
+    ends = key.get("expires_ms")
+    if state != "open" or not isinstance(ends, int):
+        return state
+    left = max(0, ends // 1000 - int(time.time()))
+    return f"ends in {describe_duration(left)}" if left < 7 * DAY else f"ends {local_time_of_ms(ends)[:10]}"
+
+
+def _share(key: Json) -> str:
+    share = key.get("grant", {}).get("memory_bytes")
+    return describe_size(share) if isinstance(share, int) else "none"
+
+
+def _size(holder: Json, name: str) -> str:
+    size = holder.get(name)
+    return describe_size(size) if isinstance(size, int) else UNKNOWN
+
+
+def _ratio(value: Any) -> str:
+    return f"{value:.0%}" if isinstance(value, int | float) else UNKNOWN
+
+
+def _dicts(value: Any) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

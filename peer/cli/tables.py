@@ -1,0 +1,92 @@
+"""Tables for people, by rich. Import it where one is drawn: it takes longer to load than most commands run.
+
+Colour and lines are for a terminal alone; elsewhere a table is plain columns that nothing cuts.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from peer.cli.show import is_terminal, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PLAIN_WIDTH: Final = 10_000
+"""Columns where no terminal says how many: as good as none, so that nothing is cut for a program."""
+
+
+@attrs.frozen
+class Column:
+    """One column of a table.
+
+    Args:
+        head: its name.
+        right: whether figures line up at their right.
+        cut: whether its texts may be cut with an ellipsis where the terminal is too narrow; others fold.
+        least: columns it keeps at least.
+    """
+
+    head: str
+    right: bool = False
+    cut: bool = False
+    least: int | None = None
+
+
+def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], otherwise: str) -> None:
+    """Print a table to stdout, or a sentence where it would be empty.
+
+    Args:
+        title: stands above it.
+        columns: as many as each row has cells.
+        rows: the cells; they are cleaned here.
+        otherwise: the sentence.
+    """
+    console = console_on(sys.stdout)
+    filled = list(rows)
+    console.print(Text(title, style="bold"))
+    if not filled:
+        console.print(Text(f"  {otherwise}"))
+        console.print()
+        return
+    plain = not console.is_terminal
+    drawn = Table(
+        box=None if plain else SIMPLE_HEAD,
+        pad_edge=not plain,
+        show_edge=False,
+        padding=(0, 1) if not plain else (0, 2, 0, 0),
+        header_style="" if plain else "dim",
+    )
+    for column in columns:
+        drawn.add_column(
+            column.head,
+            justify="right" if column.right else "left",
+            no_wrap=column.cut or column.right,
+            overflow="ellipsis" if column.cut else "fold",
+            min_width=column.least,
+        )
+    for row in filled:
+        drawn.add_row(*(Text(safe(cell)) for cell in row))
+    console.print(drawn)
+    console.print()
+
+
+def console_on(stream: Any) -> Console:
+    """Rich on a stream: colour only on a terminal and not under NO_COLOR; no markup, nothing guessed at."""
+    terminal = is_terminal(stream)
+    return Console(
+        file=stream,
+        force_terminal=terminal,
+        width=None if terminal else PLAIN_WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+    )
