@@ -240,6 +240,30 @@ def read_admin_token(folder: Path) -> str:
     return token
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a peer runs over ``folder``: its lock is held, which ends with its process however that ends.
+
+    For the command line, which sends the admin token where ``door.json`` says: after a peer was killed that
+    file stays, and whoever listens there by then must not be given the token.
+
+    Raises:
+        FolderUnusable: the lock cannot be looked at.
+    """
+    try:
+        fd = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(fd)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise FolderUnusable(folder, f"cannot look into {folder}: {error.strerror or error}") from error
+    return False
+
+
 def _read(path: Path) -> bytes:
     """A small private file, with what is wrong with it told as a person at the command line needs it."""
     try:
