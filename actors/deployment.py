@@ -8,22 +8,36 @@ import logging
 
 import attrs
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from actors.ending import discard, stop_for_good, sweep_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
+from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel
 from actors.messages.envelope import Fact
 from actors.state.world import Deployment
-from adapters.engine.port import Engine, EngineFault, EngineMissing, Plan, Served
+from adapters.engine.port import (
+    Engine,
+    EngineFault,
+    EngineMissing,
+    EngineOutOfMemory,
+    PortTaken,
+    Served,
+)
 from adapters.runtime.port import Exit, Handle, StartFailed, WorkloadSpec
 
 logger = logging.getLogger("best_peer.engine")
 
-PROGRESS_STEP_PCT = 5
-"""Loading is told when it has moved this far: a fact for each percent would drown the others."""
+MOST_STARTS = 3
+"""An engine whose port another program took is started again, on another."""
+
+HUNG_PROBES = 3
+"""A ready engine that does not answer at all so many times in a row has ended for all who use it."""
+
+REVOKED = "its credential was taken back by the owner of this machine"
 
 
 @attrs.frozen
@@ -37,8 +51,7 @@ def deployment_spec(house: House, identifier: str) -> ChildSpec:
     """How a deployment's actor is supervised."""
 
     async def exhausted(crash: BaseException) -> None:
-        actor = DeploymentActor(house, identifier)
-        await actor.give_up(f"this peer's own part of it kept failing: {type(crash).__name__}")
+        await DeploymentActor(house, identifier).give_up(crash)
 
     return ChildSpec(
         name=identifier,
@@ -62,96 +75,117 @@ class DeploymentActor:
         self._house = house
         self._id = identifier
         self._end: End | None = None
+        # Held while a fact is told: an end that cut in there would not know what had been told.
+        self._pen = trio.Lock()
 
     async def run(self, inbox: Mailbox[End]) -> None:
         """Live until the deployment has ended and that was told."""
-        deployment = self._deployment()
-        if deployment is None:
-            return
-        if deployment.phase == "ending":
-            self._end = End()
-        else:
-            await self._live_until_asked_to_end(deployment, inbox)
-        if self._end is not None:
-            await self._stop_and_tell(deployment, self._end)
-        await self._complete_undeploy(deployment)
+        deployment = await self._kept()
+        if deployment is not None:
+            try:
+                await self._live_and_end(deployment, inbox)
+            finally:
+                # Also wakes the prompts that wait to learn where it is.
+                self._house.addresses.withdraw(self._id)
+        await self._complete_undeploys()
 
-    async def give_up(self, reason: str) -> None:
+    async def give_up(self, crash: BaseException) -> None:
         """End it after repeated crashes, and tell so."""
         deployment = self._deployment()
-        if deployment is not None:
-            await self._stop_and_tell(deployment, End(reason))
-            await self._complete_undeploy(deployment)
+        if deployment is None:
+            await self._complete_undeploys()
+            return
+        reason = f"this peer's own part of it kept failing: {type(crash).__name__}"
+        try:
+            await self._house.runtime.stop(self._id, grace_seconds=self._house.bounds.stop)
+        except Exception:
+            # Its work ends all the same; what may still run of it is ended apart.
+            logger.exception("%s could not be stopped; that is tried on", self._id)
+            self._house.workers.spawn(sweep_spec(self._house, self._id))
+        try:
+            if deployment.command in self._house.store.world.unfinished:
+                fix = "deploy the model again; the owner of the machine finds why in its log"
+                await self._fail(deployment, "INTERNAL", reason, fix)
+            else:
+                await self._finish(deployment, e.DeploymentEnded(self._id, reason))
+        finally:
+            self._house.addresses.withdraw(self._id)
 
-    async def _live_until_asked_to_end(self, deployment: Deployment, inbox: Mailbox[End]) -> None:
-        async with trio.open_nursery() as nursery:
+    async def _live_and_end(self, deployment: Deployment, inbox: Mailbox[End]) -> None:
+        self._end = await self._wish(deployment)
+        if self._end is None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, inbox, nursery.cancel_scope)
+                await self._live(deployment)
+                nursery.cancel_scope.cancel("it has ended")
+        if self._end is not None:
+            await self._stop_and_tell(deployment, self._end)
 
-            async def listen() -> None:
-                self._end = await inbox.receive()
-                nursery.cancel_scope.cancel("asked to end")
+    async def _wish(self, deployment: Deployment) -> End | None:
+        """The wish to end that outlived a restart: an undeploy's, or the owner's who took the key back."""
+        if await self._undeploy_of(deployment) is not None:
+            return End()
+        return End(REVOKED) if deployment.holder in self._house.store.ring.ending() else None
 
-            nursery.start_soon(listen)
-            await self._live(deployment)
-            nursery.cancel_scope.cancel("it ended by itself")
+    async def _listen(self, inbox: Mailbox[End], scope: trio.CancelScope) -> None:
+        end = await inbox.receive()
+        async with self._pen:
+            self._end = end
+            scope.cancel("asked to end")
 
     async def _live(self, deployment: Deployment) -> None:
         engine = self._house.engines.get(deployment.engine)
-        if engine is None:
-            await self._fail(
-                deployment,
-                "ENGINE_UNAVAILABLE",
-                f"this peer has no engine {deployment.engine}",
-                "deploy with an engine that get-hardware-state lists",
-            )
-            return
         handle = await self._house.runtime.find(self._id)
-        if deployment.was_ready:
+        if engine is None:
+            await self._without_engine(deployment)
+        elif deployment.was_ready:
             if handle is None:
                 # What it wrote and how it ended may still be known, to whoever looks.
-                await self._tell_end(deployment, await self._house.runtime.wait(self._id))
-                return
-            await self._watch(deployment, engine, handle)
+                await self._tell_end(deployment, engine, await self._house.runtime.wait(self._id))
+            else:
+                await self._watch(deployment, engine, handle)
         elif deployment.started and handle is None:
-            ended = await self._house.runtime.wait(self._id)
-            await self._fail(
-                deployment,
-                "INTERRUPTED",
-                "the peer restarted while the model loaded, and its engine did not survive that",
-                "deploy the model again",
-                ended,
-            )
+            await self._tell_interrupted(deployment, engine)
         else:
             await self._bring_up(deployment, engine, handle)
 
     async def _bring_up(self, deployment: Deployment, engine: Engine, handle: Handle | None) -> None:
-        begun = trio.current_time()
-        try:
-            plan = await engine.plan(deployment.model, deployment.memory_bytes)
-            if handle is None:
-                handle = await self._start(deployment, engine, plan)
-        except (EngineFault, StartFailed) as fault:
-            code = fault.code if isinstance(fault, EngineFault) else "START_FAILED"
-            await self._fail(deployment, code, fault.reason, fault.fix)
-            return
-        if not deployment.started:
-            await self._tell(deployment, self._started(deployment))
-        served = await self._make_ready(deployment, engine, handle)
-        if served is None:
-            return
-        await self._tell(
-            deployment,
-            e.DeploymentReady(
-                deployment=self._id,
-                model=deployment.model,
-                engine=deployment.engine,
-                device=deployment.device,
-                context_tokens=UNSET if served.context_tokens is None else served.context_tokens,
-                load_ms=round((trio.current_time() - begun) * 1000),
-            ),
-        )
-        await self._watch(deployment, engine, handle)
+        adopted, begun = handle is not None, trio.current_time()
 
-    async def _start(self, deployment: Deployment, engine: Engine, plan: Plan) -> Handle:
+        async def tell_loading(percent: int | None) -> None:
+            if percent is not None or deployment.stage != "loading":
+                pct = UNSET if percent is None else percent
+                await self._tell(deployment, e.WeightsLoading(self._id, progress_pct=pct))
+
+        for start in range(1, MOST_STARTS + 1):
+            if handle is None:
+                try:
+                    handle = await self._start(deployment, engine)
+                except (EngineFault, StartFailed) as fault:
+                    code = fault.code if isinstance(fault, EngineFault) else "START_FAILED"
+                    await self._fail(deployment, code, fault.reason, fault.fix)
+                    return
+            if not deployment.started:
+                await self._tell(deployment, self._started(deployment))
+            outcome = await load(self._house, self._id, engine, handle, tell_loading)
+            if isinstance(outcome, Served):
+                load_ms = UNSET if adopted else round((trio.current_time() - begun) * 1000)
+                await self._tell(deployment, self._ready(deployment, outcome, load_ms))
+                await self._watch(deployment, engine, handle)
+                return
+            if isinstance(outcome, EngineFault):
+                await self._stop_then_fail(deployment, outcome)
+                return
+            why = engine.explain(outcome)
+            if not isinstance(why, PortTaken) or start == MOST_STARTS:
+                await self._fail(deployment, why.code, why.reason, why.fix, outcome)
+                return
+            logger.info("%s is started again: %s", self._id, why.reason)
+            await discard(self._house, self._id)
+            handle = None
+
+    async def _start(self, deployment: Deployment, engine: Engine) -> Handle:
+        plan = await engine.plan(deployment.model, deployment.memory_bytes)
         devices = await self._house.gpu.devices()
         device = next((d for d in devices if d.uuid == deployment.device_uuid), None)
         if device is None:
@@ -166,9 +200,143 @@ class DeploymentActor:
                 program=engine.program(plan, device, workload=self._id),
                 device_uuids=(device.uuid,),
                 memory_bytes=self._house.engine_memory_bytes,
-                detail={"model": deployment.model, "engine": deployment.engine},
+                detail=dict(plan.detail),
             )
         )
+
+    async def _watch(self, deployment: Deployment, engine: Engine, handle: Handle) -> None:
+        self._house.addresses.publish(self._id, engine, handle)
+        ended: list[Exit] = []
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def wait() -> None:
+                    ended.append(await self._house.runtime.wait(self._id))
+                    nursery.cancel_scope.cancel("it has ended")
+
+                nursery.start_soon(wait)
+                await self._until_hung(engine, handle)
+                nursery.cancel_scope.cancel("it hangs")
+        finally:
+            self._house.addresses.withdraw(self._id)
+        if ended:
+            await self._tell_end(deployment, engine, ended[0])
+            return
+        output = await self._house.runtime.tail(self._id)
+        await stop_for_good(self._house, self._id)
+        reason = "the engine ran and answered nothing any more, so it was ended; deploy the model again"
+        await self._finish(deployment, e.DeploymentEnded(self._id, reason, output=output))
+
+    async def _until_hung(self, engine: Engine, handle: Handle) -> None:
+        missed = 0
+        while missed < HUNG_PROBES:
+            await trio.sleep(self._house.bounds.probe)
+            missed = 0 if await engine.is_alive(handle) else missed + 1
+
+    async def _tell_end(self, deployment: Deployment, engine: Engine, ended: Exit) -> None:
+        fault = engine.explain(ended)
+        if ended.out_of_memory or isinstance(fault, EngineOutOfMemory):
+            event: e.Event = e.OutOfMemory(
+                deployment=self._id,
+                reason=fault.reason,
+                fix=fault.fix,
+                exit_code=ended.code,
+                output=ended.output,
+            )
+        else:
+            reason = f"{fault.reason}; {fault.fix}"
+            event = e.DeploymentEnded(self._id, reason, exit_code=ended.code, output=ended.output)
+        await self._finish(deployment, event)
+
+    async def _tell_interrupted(self, deployment: Deployment, engine: Engine) -> None:
+        """It was started, is not ready and does not run: while the peer was down, or its actor was."""
+        ended = await self._house.runtime.wait(self._id)
+        if ended.code is not None:
+            fault = engine.explain(ended)
+            await self._fail(deployment, fault.code, fault.reason, fault.fix, ended)
+            return
+        await self._fail(
+            deployment,
+            "INTERRUPTED",
+            "the peer restarted while the model loaded, and its engine did not survive that",
+            "deploy the model again",
+            ended,
+        )
+
+    async def _without_engine(self, deployment: Deployment) -> None:
+        """The peer was started again without the engine that serves it."""
+        await stop_for_good(self._house, self._id)
+        reason = f"this peer has no engine {deployment.engine} any more"
+        fix = "deploy with an engine that get-hardware-state lists"
+        if deployment.was_ready:
+            await self._finish(deployment, e.DeploymentEnded(self._id, f"{reason}; {fix}"))
+        else:
+            await self._fail(deployment, "ENGINE_UNAVAILABLE", reason, fix)
+
+    async def _stop_and_tell(self, deployment: Deployment, end: End) -> None:
+        self._house.addresses.withdraw(self._id)
+        await stop_for_good(self._house, self._id)
+        if self._deployment() is not None:
+            undeploy = await self._undeploy_of(deployment)
+            facts = [] if undeploy is None else [undeployed(undeploy)]
+            if undeploy is None or deployment.command in self._house.store.world.unfinished:
+                reason = end.reason or "it was undeployed before it was ready"
+                facts.insert(0, self._fact(deployment, e.DeploymentEnded(self._id, reason)))
+            await self._tell_facts(*facts)
+        await self._complete_undeploys(deployment)
+        await discard(self._house, self._id)
+
+    async def _undeploy_of(self, deployment: Deployment) -> Accepted | None:
+        """The undeploy that was accepted for it, once it is sure that the disk has kept it."""
+        undeploy = deployment.ended_by
+        if undeploy is not None:
+            await self._house.store.wait_settled(undeploy.id)
+        return deployment.ended_by
+
+    async def _complete_undeploys(self, deployment: Deployment | None = None) -> None:
+        """Tell the undeploy's own end where the deployment ended in another way meanwhile."""
+        world = self._house.store.world
+        open_ones = world.undeploys_of(self._id) if deployment is None else (deployment.ended_by,)
+        for undeploy in open_ones:
+            if undeploy is None:
+                continue
+            await self._house.store.wait_settled(undeploy.id)
+            if undeploy.id in world.unfinished:
+                await self._tell_facts(undeployed(undeploy))
+
+    async def _stop_then_fail(self, deployment: Deployment, fault: EngineFault) -> None:
+        output = await self._house.runtime.tail(self._id)
+        await stop_for_good(self._house, self._id)
+        await self._fail(deployment, fault.code, fault.reason, fault.fix, Exit(None, output))
+
+    async def _fail(
+        self, deployment: Deployment, code: str, reason: str, fix: str, ended: Exit | None = None
+    ) -> None:
+        event = e.DeploymentFailed(
+            deployment=self._id,
+            code=code,
+            reason=reason,
+            fix=fix,
+            exit_code=UNSET if ended is None else ended.code,
+            output=UNSET if ended is None else ended.output,
+        )
+        await self._finish(deployment, event)
+
+    async def _finish(self, deployment: Deployment, event: e.Event) -> None:
+        """Tell its last fact, and then the undeploy's that came meanwhile; leave nothing of it."""
+        await self._tell(deployment, event)
+        await self._complete_undeploys(deployment)
+        await discard(self._house, self._id)
+
+    async def _tell(self, deployment: Deployment, event: e.Event) -> None:
+        await self._tell_facts(self._fact(deployment, event))
+
+    async def _tell_facts(self, *facts: Fact) -> None:
+        async with self._pen:
+            await self._house.store.events.tell(*facts)
+
+    def _fact(self, deployment: Deployment, event: e.Event) -> Fact:
+        return Fact(event, deployment.holder, deployment.correlation, deployment.command)
 
     def _started(self, deployment: Deployment) -> e.DeploymentStarted:
         return e.DeploymentStarted(
@@ -182,152 +350,22 @@ class DeploymentActor:
             holder=deployment.holder,
         )
 
-    async def _make_ready(self, deployment: Deployment, engine: Engine, handle: Handle) -> Served | None:
-        """Race the model's first answer against its program's end and its bounds; None when it failed."""
-        outcome: list[Served | EngineFault | Exit] = []
-        bounds = self._house.bounds
-        loading = _Loading()
-
-        with trio.move_on_after(bounds.ready + bounds.load) as bound:
-            async with trio.open_nursery() as nursery:
-
-                async def end_first(result: Served | EngineFault | Exit) -> None:
-                    outcome.append(result)
-                    nursery.cancel_scope.cancel("decided")
-
-                async def ask() -> None:
-                    try:
-                        await end_first(await engine.make_ready(handle, loading.note))
-                    except EngineFault as fault:
-                        # A program that died explains more than a port that does not answer.
-                        with trio.move_on_after(2):
-                            await self._house.runtime.wait(self._id)
-                            await trio.sleep_forever()
-                        await end_first(fault)
-
-                async def watch() -> None:
-                    await end_first(await self._house.runtime.wait(self._id))
-
-                nursery.start_soon(ask)
-                nursery.start_soon(watch)
-                nursery.start_soon(self._tell_loading, deployment, loading)
-        result = outcome[0] if outcome else None
-        if isinstance(result, Served):
-            return result
-        if isinstance(result, Exit):
-            fault = engine.explain(result)
-            await self._fail(deployment, fault.code, fault.reason, fault.fix, result)
-        elif result is not None:
-            await self._stop_then_fail(deployment, result.code, result.reason, result.fix)
-        else:
-            assert bound.cancelled_caught
-            await self._stop_then_fail(
-                deployment,
-                "LOAD_TIMEOUT",
-                f"the model gave no answer within {bounds.ready + bounds.load:.0f} s",
-                "deploy a smaller model, or raise BEST_PEER_READY_SECONDS or BEST_PEER_LOAD_SECONDS",
-            )
-        return None
-
-    async def _tell_loading(self, deployment: Deployment, loading: "_Loading") -> None:
-        if deployment.phase != "loading":
-            await self._tell(deployment, e.WeightsLoading(self._id))
-        told = 0
-        while True:
-            percent = await loading.wait_above(told + PROGRESS_STEP_PCT - 1)
-            await self._tell(deployment, e.WeightsLoading(self._id, progress_pct=percent))
-            told = percent
-
-    async def _watch(self, deployment: Deployment, engine: Engine, handle: Handle) -> None:
-        self._house.addresses.publish(self._id, engine, handle)
-        try:
-            ended = await self._house.runtime.wait(self._id)
-        finally:
-            self._house.addresses.withdraw(self._id)
-        await self._tell_end(deployment, ended)
-
-    async def _tell_end(self, deployment: Deployment, ended: Exit) -> None:
-        if ended.out_of_memory:
-            event: e.Event = e.OutOfMemory(
-                deployment=self._id,
-                reason="the engine was ended for want of memory",
-                fix="deploy again with more memory_bytes, or a smaller model",
-                exit_code=ended.code,
-                output=ended.output,
-            )
-        else:
-            code = "an unknown exit code" if ended.code is None else f"exit code {ended.code}"
-            event = e.DeploymentEnded(
-                deployment=self._id,
-                reason=f"the engine ended by itself with {code}; deploy the model again",
-                exit_code=ended.code,
-                output=ended.output,
-            )
-        await self._tell(deployment, event)
-        await self._house.runtime.discard(self._id)
-
-    async def _stop_and_tell(self, deployment: Deployment, end: End) -> None:
-        """The wish to stop is kept (an accepted undeploy, or a revoked key) until the runtime confirms it."""
-        self._house.addresses.withdraw(self._id)
-        await self._house.runtime.stop(self._id, grace_seconds=self._house.bounds.stop)
-        if self._deployment() is not None:
-            deploy_is_open = deployment.command in self._house.store.world.unfinished
-            if deployment.ended_by is None or deploy_is_open:
-                reason = end.reason or "it was undeployed before it was ready"
-                await self._tell(deployment, e.DeploymentEnded(self._id, reason))
-        await self._complete_undeploy(deployment)
-        await self._house.runtime.discard(self._id)
-
-    async def _complete_undeploy(self, deployment: Deployment) -> None:
-        """Tell the undeploy's own end, also when the deployment had ended by itself meanwhile."""
-        undeploy = deployment.ended_by
-        if undeploy is not None and undeploy.id in self._house.store.world.unfinished:
-            await self._house.store.events.tell(undeployed(undeploy))
-
-    async def _stop_then_fail(self, deployment: Deployment, code: str, reason: str, fix: str) -> None:
-        output = await self._house.runtime.tail(self._id)
-        await self._house.runtime.stop(self._id, grace_seconds=self._house.bounds.stop)
-        await self._fail(deployment, code, reason, fix, Exit(None, output))
-
-    async def _fail(
-        self, deployment: Deployment, code: str, reason: str, fix: str, ended: Exit | None = None
-    ) -> None:
-        event = e.DeploymentFailed(
+    def _ready(self, deployment: Deployment, served: Served, load_ms: int | UnsetType) -> e.DeploymentReady:
+        return e.DeploymentReady(
             deployment=self._id,
-            code=code,
-            reason=reason,
-            fix=fix,
-            exit_code=UNSET if ended is None else ended.code,
-            output=UNSET if ended is None else ended.output,
+            model=deployment.model,
+            engine=deployment.engine,
+            device=deployment.device,
+            context_tokens=UNSET if served.context_tokens is None else served.context_tokens,
+            load_ms=load_ms,
         )
-        await self._tell(deployment, event)
-        await self._house.runtime.discard(self._id)
 
-    async def _tell(self, deployment: Deployment, event: e.Event) -> None:
-        await self._house.store.events.tell(self._fact(deployment, event))
-
-    def _fact(self, deployment: Deployment, event: e.Event) -> Fact:
-        return Fact(event, deployment.holder, deployment.correlation, deployment.command)
+    async def _kept(self) -> Deployment | None:
+        """What the fold says of it, once it is sure that the disk has kept its deploy."""
+        deployment = self._deployment()
+        if deployment is not None:
+            await self._house.store.wait_settled(deployment.command)
+        return self._deployment()
 
     def _deployment(self) -> Deployment | None:
         return self._house.store.world.deployments.get(self._id)
-
-
-class _Loading:
-    """The last percentage that an engine said; only the newest matters."""
-
-    def __init__(self) -> None:
-        self._percent = 0
-        self._moved = trio.Event()
-
-    def note(self, percent: int | None) -> None:
-        """Never blocks; figures outside 0 to 100 are taken to the nearest."""
-        if percent is not None:
-            self._percent = min(100, max(0, percent))
-            self._moved.set()
-
-    async def wait_above(self, percent: int) -> int:
-        while self._percent <= percent:
-            self._moved = trio.Event()
-            await self._moved.wait()
-        return self._percent

@@ -11,6 +11,7 @@ from actors.kernel.mailbox import Mailbox
 from actors.messages import events as e
 from actors.messages.commands import Accepted, Prompt
 from actors.messages.envelope import Fact
+from actors.turns import Turn, Turns
 from adapters.engine.port import Chat, Engine, EngineFault, Message
 from adapters.runtime.port import Handle
 
@@ -24,41 +25,47 @@ GONE = (
 )
 
 
-def prompt_spec(house: House, accepted: Accepted, turns: trio.CapacityLimiter) -> ChildSpec:
-    """How a prompt's actor is supervised. `turns` is shared by all prompts of the peer, and fair."""
+def prompt_spec(house: House, accepted: Accepted, turns: Turns) -> ChildSpec:
+    """How a prompt's actor is supervised. `turns` is shared by all prompts of the peer.
+
+    Its place in the line is taken now, in the order of acceptance; after a crash it lines up again.
+    """
+    first = [turns.line_up()]
+
+    def make() -> PromptActor:
+        return PromptActor(house, accepted, first.pop() if first else turns.line_up())
 
     async def exhausted(crash: BaseException) -> None:
-        actor = PromptActor(house, accepted, turns)
-        await actor.fail("INTERNAL", f"this peer failed over it: {type(crash).__name__}", "send it again")
+        await PromptActor(house, accepted).give_up(crash)
 
-    return ChildSpec(
-        name=f"prompt {accepted.id}",
-        make=lambda: PromptActor(house, accepted, turns),
-        exhausted=exhausted,
-        capacity=0,
-    )
+    return ChildSpec(name=f"prompt {accepted.id}", make=make, exhausted=exhausted, capacity=0)
 
 
 class PromptActor:
     """One prompt from its acceptance to its answer."""
 
-    def __init__(self, house: House, accepted: Accepted, turns: trio.CapacityLimiter) -> None:
+    def __init__(self, house: House, accepted: Accepted, turn: Turn | None = None) -> None:
         assert isinstance(accepted.body, Prompt)
         self._house = house
         self._accepted = accepted
         self._prompt = accepted.body
-        self._turns = turns
+        self._turn = turn
 
     async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to a prompt
         """Answer or fail, and tell it."""
-        if self._accepted.id not in self._house.store.world.unfinished:
-            return
-        async with self._turns:
-            await self._take_turn()
+        assert self._turn is not None
+        async with self._turn:
+            if self._is_open():
+                await self._take_turn()
 
-    async def fail(self, code: str, reason: str, fix: str) -> None:
-        """Tell that there is no answer."""
-        await self._tell(self._failed(code, reason, fix))
+    async def give_up(self, crash: BaseException) -> None:
+        """Fail it after repeated crashes."""
+        if self._is_open():
+            reason = f"this peer failed over it: {type(crash).__name__}"
+            await self._tell(self._failed("INTERNAL", reason, "send it again"))
+
+    def _is_open(self) -> bool:
+        return self._accepted.id in self._house.store.world.unfinished
 
     async def _take_turn(self) -> None:
         outcome: e.PromptAnswered | e.PromptFailed = self._failed(

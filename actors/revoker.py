@@ -4,16 +4,16 @@ import contextlib
 
 import trio
 
-from actors.deployment import End
+from actors.deployment import REVOKED, End
 from actors.house import House
 from actors.kernel.child import ChildSpec, Restart
 from actors.kernel.mailbox import Mailbox, MailboxFull
+from actors.log.linefile import NoRoom
 from actors.state.keys import WorkEnded
 from actors.tree import Tree
 
 NAME = "revoker"
 RETRY_SECONDS = 5.0
-REASON = "its credential was taken back by the owner of this machine"
 
 
 class Revoker:
@@ -36,9 +36,12 @@ class Revoker:
         world = self._house.store.world
         running = tuple(world.holding(holder).deployments)
         for deployment in running:
-            self._tree.end_deployment(deployment, End(REASON))
+            self._tree.end_deployment(deployment, End(REVOKED))
         if not running:
-            await self._house.store.keys.append(WorkEnded(holder=holder, at_ms=self._house.clock.now_ms()))
+            ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
+            # Without room it is not written down, and looked at again until it is.
+            with contextlib.suppress(NoRoom):
+                await self._house.store.keys.append(ended)
 
 
 def revoker_spec(house: House, tree: Tree) -> ChildSpec:

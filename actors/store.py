@@ -1,5 +1,6 @@
 """A door's durable state: its facts, its accepted commands, its keys, and what follows from them."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import trio
 
 from actors.log.accepted import AcceptedLog, Record
 from actors.log.eventlog import EventLog
+from actors.log.journal import JournalUnavailable
+from actors.log.linefile import NoRoom
 from actors.log.records import RecordLog
 from actors.messages.commands import Accepted, UnknownCommand, structure_command
 from actors.messages.envelope import EnvelopeEncoder
@@ -52,6 +55,14 @@ class Store:
     def admit(self, accepted: Accepted, record: Record) -> None:
         """Remember the command of a record that was put, until it is durable or failed."""
         self._admitted[record.id] = accepted
+
+    async def wait_settled(self, identifier: str) -> None:
+        """Wait until it is sure whether the disk has kept a command: the fold then says which."""
+        found = self.accepted.find(identifier)
+        if found is None or found[1] is None:
+            return
+        with contextlib.suppress(NoRoom, JournalUnavailable):
+            await found[1].wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Replay, then write until cancelled. Whoever puts entries has stopped before.

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import trio
 
 from actors.deployment import End, deployment_spec, undeployed
+from actors.ending import sweep_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox, MailboxFull
+from actors.log.linefile import NoRoom
 from actors.messages import events as e
 from actors.messages.commands import (
     Accepted,
@@ -24,10 +26,12 @@ from actors.messages.commands import (
 from actors.messages.envelope import Fact
 from actors.prompt import AT_ONCE, prompt_spec
 from actors.registrar import Registrar
+from actors.turns import Turns
 
 logger = logging.getLogger("best_peer.peer")
 
-ORPHAN_GRACE_SECONDS = 5.0
+ROOM_RETRY_SECONDS = 5.0
+"""Between two tries to write down that a key was given back, while the disk is full."""
 
 
 class Tree:
@@ -36,7 +40,7 @@ class Tree:
     def __init__(self, house: House, registrar: Registrar) -> None:
         self._house = house
         self._registrar = registrar
-        self._turns = trio.CapacityLimiter(AT_ONCE)
+        self._turns = Turns(AT_ONCE)
 
     def begin(self, accepted: Accepted) -> None:
         """Carry out a durable command. Never waits; what cannot begin now begins after a restart."""
@@ -78,6 +82,8 @@ class Tree:
         """After a start: take up what is unfinished, and end what runs without being known."""
         house = self._house
         world = house.store.world
+        # Whoever lined up before has ended; one that was stopped before it ran left its place taken.
+        self._turns = Turns(AT_ONCE)
         for identifier in tuple(world.deployments):
             house.workers.spawn(deployment_spec(house, identifier))
         for accepted in tuple(world.unfinished.values()):
@@ -87,24 +93,29 @@ class Tree:
         for workload in await house.runtime.running():
             if workload not in world.deployments:
                 logger.warning("%s runs and nothing is known of it: ending it", workload)
-                await house.runtime.stop(workload, grace_seconds=ORPHAN_GRACE_SECONDS)
-                await house.runtime.discard(workload)
+                house.workers.spawn(sweep_spec(house, workload))
 
     def _revoke_spec(self, accepted: Accepted) -> ChildSpec:
         house, registrar = self._house, self._registrar
 
         class Revoke:
             async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002
-                key = await registrar.give_back(accepted.holder)
-                event = e.AgentRevoked(holder=accepted.holder, name=key.name)
-                await house.store.events.tell(Fact(event, accepted.holder, accepted.correlation, accepted.id))
+                while accepted.id in house.store.world.unfinished:
+                    try:
+                        key = await registrar.give_back(accepted.holder)
+                    except NoRoom:
+                        await trio.sleep(ROOM_RETRY_SECONDS)
+                        continue
+                    event = e.AgentRevoked(holder=accepted.holder, name=key.name)
+                    await house.store.events.tell(
+                        Fact(event, accepted.holder, accepted.correlation, accepted.id)
+                    )
 
         async def exhausted(crash: BaseException) -> None:
-            await house.store.events.tell(
-                failed(
-                    accepted, "INTERNAL", f"this peer failed over it: {type(crash).__name__}", "send it again"
-                )
-            )
+            reason = f"this peer failed over it: {type(crash).__name__}"
+            fix = "ask the owner of the machine to take the key back (best-peer revoke)"
+            if accepted.id in house.store.world.unfinished:
+                await house.store.events.tell(failed(accepted, "INTERNAL", reason, fix))
 
         return ChildSpec(f"command {accepted.id}", Revoke, exhausted=exhausted, capacity=0)
 

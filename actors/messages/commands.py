@@ -96,7 +96,6 @@ COMPLETES: dict[str, frozenset[str]] = {
     "RunJob": frozenset({"CommandFailed"}),
     "StopJob": frozenset({"CommandFailed"}),
     "RevokeAgent": frozenset({"AgentRevoked", "CommandFailed"}),
-    "UnknownCommand": frozenset({"CommandFailed"}),
 }
 """The events after which a command's outcome is known (F8); the schema documents say the same."""
 
@@ -127,7 +126,7 @@ class Accepted:
     @property
     def type(self) -> str:
         """The command's type, PascalCase."""
-        return type(self.body).__name__
+        return self.body.kind if isinstance(self.body, UnknownCommand) else type(self.body).__name__
 
 
 _converter = cattrs.Converter(forbid_extra_keys=True)

@@ -14,7 +14,11 @@ from actors.messages import events as e
 from actors.messages.commands import COMPLETES, Accepted, DeployModel, Prompt, UndeployModel
 from actors.messages.envelope import Fact, Head
 
+Stage = Literal["accepted", "starting", "loading", "ready"]
 Phase = Literal["accepted", "starting", "loading", "ready", "ending"]
+
+_ORDER: dict[Stage, int] = {"accepted": 0, "starting": 1, "loading": 2, "ready": 3}
+_FAILURE = frozenset({"CommandFailed"})
 
 
 @attrs.define
@@ -23,9 +27,8 @@ class Deployment:
 
     Args:
         command: the id of the deploy that made it.
-        ended_by: the undeploy that was accepted for it.
-        since: when it entered its phase, RFC 3339.
-        was_ready: it has answered, whatever its phase now.
+        stage: how far the facts say it has come; `stage_since` when, RFC 3339.
+        ended_by: the undeploy that was accepted for it, durable or about to be.
     """
 
     id: str
@@ -37,15 +40,33 @@ class Deployment:
     memory_bytes: int
     command: str
     correlation: str
-    since: str
-    phase: Phase = "accepted"
+    stage_since: str
+    stage: Stage = "accepted"
     ended_by: Accepted | None = None
-    was_ready: bool = False
-    started: bool = False
     prompts_answered: int = 0
     prompts_failed: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def phase(self) -> Phase:
+        """Its stage, or `ending` from the moment an undeploy of it is accepted."""
+        return self.stage if self.ended_by is None else "ending"
+
+    @property
+    def since(self) -> str:
+        """When it entered its phase, RFC 3339."""
+        return self.stage_since if self.ended_by is None else self.ended_by.at
+
+    @property
+    def started(self) -> bool:
+        """Whether its engine was started, as far as was told."""
+        return self.stage != "accepted"
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it has answered, whatever its phase now."""
+        return self.stage == "ready"
 
 
 @attrs.define
@@ -97,12 +118,12 @@ class World:
                         memory_bytes=body.memory_bytes,
                         command=accepted.id,
                         correlation=accepted.correlation,
-                        since=accepted.at,
+                        stage_since=accepted.at,
                     )
                 )
             case UndeployModel(deployment=identifier):
-                deployment = self._set_phase(identifier, "ending", accepted.at)
-                if deployment is not None:
+                deployment = self.deployments.get(identifier)
+                if deployment is not None and deployment.ended_by is None:
                     deployment.ended_by = accepted
             case _:
                 pass
@@ -110,16 +131,7 @@ class World:
     def withdraw(self, accepted: Accepted) -> None:
         """Give back what `accept` reserved: the command was not kept after all."""
         self.unfinished.pop(accepted.id, None)
-        match accepted.body:
-            case DeployModel() if accepted.subject is not None:
-                self._remove(accepted.subject)
-            case UndeployModel(deployment=identifier):
-                deployment = self.deployments.get(identifier)
-                if deployment is not None and deployment.ended_by is accepted:
-                    deployment.ended_by = None
-                    deployment.phase = _phase_of(deployment)
-            case _:
-                pass
+        self._undo(accepted)
 
     def apply(self, fact: Fact, time: str) -> None:
         """Take a fact that was just told."""
@@ -150,16 +162,31 @@ class World:
         """Prompts accepted and not answered."""
         return sum(1 for a in self.unfinished.values() if isinstance(a.body, Prompt))
 
+    def undeploys_of(self, identifier: str) -> tuple[Accepted, ...]:
+        """Undeploys of a deployment that have not completed; it looks at all that is unfinished."""
+        return tuple(
+            a
+            for a in self.unfinished.values()
+            if isinstance(a.body, UndeployModel) and a.body.deployment == identifier
+        )
+
     def _complete(self, causation: str | None, kind: str) -> None:
         accepted = self.unfinished.get(causation) if causation is not None else None
-        if accepted is not None and kind in COMPLETES[accepted.type]:
+        if accepted is not None and kind in COMPLETES.get(accepted.type, _FAILURE):
             del self.unfinished[accepted.id]
             if kind == "CommandFailed":
                 self._undo(accepted)
 
     def _undo(self, accepted: Accepted) -> None:
-        if isinstance(accepted.body, DeployModel) and accepted.subject is not None:
-            self._remove(accepted.subject)
+        match accepted.body:
+            case DeployModel() if accepted.subject is not None:
+                self._remove(accepted.subject)
+            case UndeployModel(deployment=identifier):
+                deployment = self.deployments.get(identifier)
+                if deployment is not None and deployment.ended_by == accepted:
+                    deployment.ended_by = None
+            case _:
+                pass
 
     def _add(self, deployment: Deployment) -> None:
         if deployment.id in self.deployments:
@@ -186,20 +213,12 @@ class World:
         if not holding.deployments and not holding.jobs:
             del self._holdings[deployment.holder]
 
-    def _set_phase(self, identifier: str, phase: Phase, time: str) -> Deployment | None:
+    def _reach(self, identifier: str, stage: Stage, time: str) -> None:
         deployment = self.deployments.get(identifier)
-        if deployment is None:
-            return None
-        if deployment.phase != "ending" and deployment.phase != phase:
-            deployment.phase = phase
-            deployment.since = time
-        return deployment
-
-
-def _phase_of(deployment: Deployment) -> Phase:
-    if deployment.was_ready:
-        return "ready"
-    return "starting" if deployment.started else "accepted"
+        # Never backwards: an engine that is started again, since its port was taken, loads anew.
+        if deployment is not None and _ORDER[deployment.stage] < _ORDER[stage]:
+            deployment.stage = stage
+            deployment.stage_since = time
 
 
 @attrs.frozen
@@ -239,22 +258,18 @@ def _started(world: World, event: e.DeploymentStarted, where: _Where) -> None:
             memory_bytes=event.memory_bytes,
             command=where.causation or "",
             correlation=where.correlation or "",
-            since=where.time,
+            stage_since=where.time,
         )
     )
-    deployment = world._set_phase(event.deployment, "starting", where.time)  # noqa: SLF001
-    if deployment is not None:
-        deployment.started = True
+    world._reach(event.deployment, "starting", where.time)  # noqa: SLF001
 
 
 def _loading(world: World, event: _Named, where: _Where) -> None:
-    world._set_phase(event.deployment, "loading", where.time)  # noqa: SLF001
+    world._reach(event.deployment, "loading", where.time)  # noqa: SLF001
 
 
 def _ready(world: World, event: _Named, where: _Where) -> None:
-    deployment = world._set_phase(event.deployment, "ready", where.time)  # noqa: SLF001
-    if deployment is not None:
-        deployment.was_ready = True
+    world._reach(event.deployment, "ready", where.time)  # noqa: SLF001
 
 
 def _ended(world: World, event: _Named, where: _Where) -> None:  # noqa: ARG001 - one signature for all
