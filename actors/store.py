@@ -96,7 +96,7 @@ class Store:
             return
         try:
             body = structure_command(record.type, msgspec.json.decode(record.data))
-        except (KeyError, cattrs.BaseValidationError, msgspec.DecodeError):
+        except (KeyError, TypeError, cattrs.BaseValidationError, msgspec.DecodeError):
             body = UnknownCommand(record.type)
         self.world.remember(
             Accepted(

@@ -137,7 +137,10 @@ def structure_command(kind: str, data: Any) -> Command:
 
     Raises:
         KeyError: no such command.
+        TypeError: it is no object.
         cattrs.BaseValidationError: the schema let something through that it should not have.
     """
+    if not isinstance(data, dict):
+        raise TypeError(f"{kind} is a JSON object, not {type(data).__name__}")
     command: Command = _converter.structure(data, COMMANDS[kind])
     return command
