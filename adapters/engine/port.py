@@ -83,10 +83,13 @@ class EngineOutOfMemory(EngineEnded):
 
 @attrs.frozen
 class Model:
-    """A model that may be deployed, for `get-hardware-state` and `best-peer models`. Sizes are bytes."""
+    """A model that may be deployed, for `get-hardware-state` and `best-peer models`. Sizes are bytes.
+
+    `digest` is None while it is still being worked out: seconds a gigabyte.
+    """
 
     name: str
-    digest: str
+    digest: str | None
     size_bytes: int
     context_tokens: int | None
     least_memory_bytes: int
