@@ -202,11 +202,11 @@ class World:
         deployment = self.deployments.pop(identifier, None)
         if deployment is None:
             return
-        left = self.promised[deployment.device_uuid] - deployment.memory_bytes
+        left = self.promised.get(deployment.device_uuid, 0) - deployment.memory_bytes
         if left:
             self.promised[deployment.device_uuid] = left
         else:
-            del self.promised[deployment.device_uuid]
+            self.promised.pop(deployment.device_uuid, None)
         holding = self._holdings[deployment.holder]
         holding.memory_bytes -= deployment.memory_bytes
         holding.deployments.discard(identifier)

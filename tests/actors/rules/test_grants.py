@@ -1,0 +1,80 @@
+"""What an approval may say: more than the most is refused, never cut (F12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.rules.grants import (
+    DURABLE_SECONDS,
+    SESSION_SECONDS,
+    check_grant,
+    default_expiry,
+    scopes_when_unsaid,
+)
+from actors.rules.refusal import Refusal
+from actors.state.keys import SCOPES, Grant
+
+
+def refused(*, is_session: bool = False, **grant: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        check_grant(Grant(**grant), is_session=is_session)
+    assert caught.value.code == "INVALID_GRANT"
+    return caught.value
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_each_scope_may_stand_alone(scope: str) -> None:
+    check_grant(Grant(scopes=(scope,)), is_session=False)  # type: ignore[arg-type]
+
+
+def test_metrics_stands_alone() -> None:
+    assert "stands alone" in refused(scopes=("metrics", "deploy")).message
+    assert "stands alone" in refused(scopes=("all", "metrics")).message
+
+
+def test_an_unknown_scope_is_named_and_none_is_refused() -> None:
+    assert "fly" in refused(scopes=("fly", "deploy")).message
+    refused(scopes=())
+
+
+@pytest.mark.parametrize(("is_session", "most"), [(False, DURABLE_SECONDS), (True, SESSION_SECONDS)])
+def test_the_longest_life_is_given_and_a_second_more_is_refused(most: int, *, is_session: bool) -> None:
+    """366 days at most, and eight hours for a session's."""
+    check_grant(Grant(expires_seconds=most), is_session=is_session)
+    assert refused(is_session=is_session, expires_seconds=most + 1).details["limit_seconds"] == most
+    refused(is_session=is_session, expires_seconds=0)
+
+
+def test_a_sessions_key_ends_after_eight_hours_when_nothing_was_said() -> None:
+    assert default_expiry(Grant(), is_session=True) == SESSION_SECONDS
+    assert default_expiry(Grant(), is_session=False) is None
+    assert default_expiry(Grant(expires_seconds=5), is_session=True) == 5
+
+
+@pytest.mark.parametrize("name", ["memory_bytes", "deployments", "jobs", "workspaces"])
+def test_a_figure_is_never_negative_nor_absurd(name: str) -> None:
+    figures: list[dict[str, Any]] = [{name: -1}, {name: 1 << 60}]
+    for figure in figures:
+        assert refused(**figure).details["field"] == name
+    none: dict[str, Any] = {name: 0}
+    check_grant(Grant(**none), is_session=False)
+
+
+def test_a_key_with_a_share_and_nothing_said_is_a_tenants() -> None:
+    """Easily missed 1 and 2."""
+    assert scopes_when_unsaid(None) == ("all",)
+    assert set(scopes_when_unsaid(1 << 30)) == {"deploy", "jobs", "prompt", "workspaces"}
+
+
+@given(st.integers(-10, 2 * DURABLE_SECONDS), st.booleans())
+def test_what_is_granted_is_what_was_asked(seconds: int, is_session: bool) -> None:
+    grant = Grant(expires_seconds=seconds)
+    most = SESSION_SECONDS if is_session else DURABLE_SECONDS
+    if 1 <= seconds <= most:
+        assert check_grant(grant, is_session=is_session) is grant
+    else:
+        refused(is_session=is_session, expires_seconds=seconds)

@@ -1,0 +1,64 @@
+"""What a key may hold (F12)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.rules.refusal import Refusal
+from actors.rules.shares import check_deployment
+from actors.state.keys import Grant, Key
+from actors.state.world import Holding
+
+
+def key(**grant: int) -> Key:
+    return Key("h", "n", Grant(**grant), 0)  # type: ignore[arg-type]
+
+
+def test_a_share_is_held_together_by_all_workloads() -> None:
+    check_deployment(key(memory_bytes=10), Holding(6, {"a"}), 4)
+    with pytest.raises(Refusal) as refused:
+        check_deployment(key(memory_bytes=10), Holding(6, {"a"}), 5)
+    assert refused.value.code == "SHARE_EXCEEDED"
+    assert refused.value.details == {
+        "held_bytes": 6,
+        "share_bytes": 10,
+        "available_bytes": 4,
+        "requested_bytes": 5,
+    }
+
+
+def test_a_key_without_share_holds_what_fits() -> None:
+    check_deployment(key(), Holding(1 << 50, {str(n) for n in range(500)}), 1 << 50)
+
+
+def test_a_count_is_refused_before_the_memory_is_looked_at() -> None:
+    with pytest.raises(Refusal) as refused:
+        check_deployment(key(memory_bytes=1, deployments=2), Holding(1, {"a", "b"}), 5)
+    assert refused.value.code == "DEPLOYMENTS_EXCEEDED"
+    assert refused.value.details == {"held": 2, "limit": 2}
+
+
+def test_a_count_of_none_means_no_deployment_at_all() -> None:
+    with pytest.raises(Refusal):
+        check_deployment(key(deployments=0), Holding(), 1)
+
+
+def test_what_is_left_is_never_negative() -> None:
+    """A key may hold more than its share after its owner approved it anew with less."""
+    with pytest.raises(Refusal) as refused:
+        check_deployment(key(memory_bytes=5), Holding(9, {"a"}), 1)
+    assert refused.value.details["available_bytes"] == 0
+
+
+@given(st.integers(0, 100), st.lists(st.integers(1, 50), max_size=10))
+def test_what_is_granted_never_passes_the_share(share: int, asked: list[int]) -> None:
+    held = Holding()
+    for number, size in enumerate(asked):
+        if held.memory_bytes + size > share:
+            with pytest.raises(Refusal):
+                check_deployment(key(memory_bytes=share), held, size)
+        else:
+            check_deployment(key(memory_bytes=share), held, size)
+            held.memory_bytes += size
+            held.deployments.add(str(number))
+    assert held.memory_bytes <= share

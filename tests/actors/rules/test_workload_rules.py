@@ -1,0 +1,71 @@
+"""Which workload a command may name, whose, and in which phase (F13, F19, F23)."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.messages import events as e
+from actors.messages.commands import Accepted, DeployModel, UndeployModel
+from actors.messages.envelope import Fact
+from actors.rules.refusal import Refusal
+from actors.rules.workloads import deployment_to_end, deployment_to_prompt
+from actors.state.keys import Grant, Key
+from actors.state.world import World
+
+OWN = Key("h-own", "own", Grant(scopes=("deploy", "prompt")), 0)
+OTHER = Key("h-other", "other", Grant(scopes=("deploy", "prompt")), 0)
+ALL = Key("h-all", "all", Grant(), 0)
+PHASES = ("accepted", "starting", "loading", "ready", "ending")
+
+
+def world(phase: str) -> World:
+    made = World()
+    made.accept(Accepted("d", "h-own", "c", "t", DeployModel("m", "vllm", 5), "dep-1", "cpu", "cpu"))
+    steps = [
+        e.DeploymentStarted("dep-1", "m", "vllm", "cpu", "cpu", 5, "process", "h-own"),
+        e.WeightsLoading("dep-1"),
+        e.DeploymentReady("dep-1", "m", "vllm", "cpu"),
+    ]
+    for step in steps[: PHASES.index(phase)]:
+        made.apply(Fact(step, "h-own", "c", "d"), "t")
+    if phase == "ending":
+        made.accept(Accepted("u", "h-own", "c", "t", UndeployModel("dep-1")))
+    return made
+
+
+def code(check: object, *args: object) -> str | None:
+    try:
+        check(*args)  # type: ignore[operator]
+    except Refusal as refused:
+        return refused.code
+    return None
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_deployment_is_ended_in_any_phase_but_once(phase: str) -> None:
+    expected = "DEPLOYMENT_ENDING" if phase == "ending" else None
+    assert code(deployment_to_end, OWN, "dep-1", world(phase)) == expected
+    assert code(deployment_to_end, ALL, "dep-1", world(phase)) == expected
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_prompt_goes_to_a_ready_deployment_alone(phase: str) -> None:
+    expected = {"ready": None, "ending": "DEPLOYMENT_ENDING"}.get(phase, "DEPLOYMENT_NOT_READY")
+    assert code(deployment_to_prompt, OWN, "dep-1", world(phase)) == expected
+
+
+def test_another_keys_deployment_is_as_unknown_as_none() -> None:
+    """An `all` key sees and ends everybody's workloads, and prompts its own alone."""
+    for name in ("dep-1", "dep-9"):
+        with pytest.raises(Refusal) as refused:
+            deployment_to_end(OTHER, name, world("ready"))
+        assert refused.value.code == "UNKNOWN_DEPLOYMENT"
+        assert refused.value.details == {"deployment": name}
+        assert code(deployment_to_prompt, OTHER, name, world("ready")) == "UNKNOWN_DEPLOYMENT"
+        assert code(deployment_to_prompt, ALL, name, world("ready")) == "UNKNOWN_DEPLOYMENT"
+
+
+def test_a_prompt_too_early_is_told_the_phase() -> None:
+    with pytest.raises(Refusal) as refused:
+        deployment_to_prompt(OWN, "dep-1", world("loading"))
+    assert refused.value.details["phase"] == "loading"

@@ -1,0 +1,143 @@
+"""Keys as they follow from their records, also from records in the order a crash may leave (F12, F13)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.state.keys import Approved, Grant, Issued, Key, KeyRecord, KeyRing, Revoked, WorkEnded
+
+
+def key(holder: str = "h-1", name: str = "agent", **more: object) -> Key:
+    return Key(holder, name, Grant(), 0, **more)  # type: ignore[arg-type]
+
+
+def issued(holder: str = "h-1", name: str = "agent") -> Issued:
+    return Issued(key=key(holder, name), digest=f"secret-{holder}", device_digest=f"device-{holder}")
+
+
+def revoked(holder: str = "h-1", *, ends_work: bool = True, at_ms: int = 5) -> Revoked:
+    return Revoked(holder=holder, at_ms=at_ms, by="owner", ends_work=ends_work)
+
+
+def ring(*records: KeyRecord) -> KeyRing:
+    made = KeyRing()
+    for record in records:
+        made.apply(record)
+    return made
+
+
+def test_a_key_is_found_by_its_secret_its_holder_and_its_name() -> None:
+    made = ring(issued("h-1", "same"), issued("h-2", "same"), issued("h-3", "other"))
+    found = made.by_digest("secret-h-2")
+    assert found is not None
+    assert found.holder == "h-2"
+    assert [k.holder for k in made.named("same")] == ["h-1", "h-2"]
+    assert [k.holder for k in made.named("h-3")] == ["h-3"]
+    assert made.named("nobody") == ()
+    assert made.by_digest("wrong") is None
+    assert len(made) == 3
+
+
+def test_a_revoked_key_opens_nothing_and_its_work_must_end() -> None:
+    made = ring(issued(), revoked())
+    found = made.get("h-1")
+    assert found is not None
+    assert not found.is_open(6)
+    assert made.ending() == ("h-1",)
+    made.apply(WorkEnded(holder="h-1", at_ms=9))
+    assert made.ending() == ()
+
+
+def test_work_that_is_kept_running_is_not_ended() -> None:
+    assert ring(issued(), revoked(ends_work=False)).ending() == ()
+
+
+def test_a_key_closes_before_the_disk_has_kept_its_revoke_and_once() -> None:
+    made = ring(issued())
+    made.close("h-1", 3, ends_work=True)
+    made.apply(revoked(at_ms=7))
+    found = made.get("h-1")
+    assert found is not None
+    assert found.revoked_ms == 3
+
+
+def test_work_seen_to_end_before_its_revoke_was_written_is_not_ended_again() -> None:
+    """Of several keys revoked together the second's work may be seen to end before its record is put."""
+    assert ring(issued(), WorkEnded(holder="h-1", at_ms=1), revoked()).ending() == ()
+
+
+def test_a_revoke_of_nobody_changes_nothing() -> None:
+    made = ring(revoked("h-9"), WorkEnded(holder="h-9", at_ms=1))
+    assert made.ending() == ()
+    assert made.all() == ()
+
+
+def test_an_approval_is_redeemed_once() -> None:
+    approved = Approved(
+        device_digest="device-h-1",
+        user_code="BCDF-GHJK",
+        client_id="c",
+        name="agent",
+        grant=Grant(),
+        approved_ms=0,
+    )
+    made = ring(approved)
+    assert made.approved("device-h-1") is approved
+    made.redeem("device-h-1")
+    assert made.approved("device-h-1") is None
+    assert ring(approved, issued()).approved("device-h-1") is None
+
+
+@pytest.mark.parametrize(("now", "is_open"), [(0, True), (9, True), (10, False), (11, False)])
+def test_a_key_ends_at_its_time(now: int, *, is_open: bool) -> None:
+    assert key(expires_ms=10).is_open(now) is is_open
+
+
+@pytest.mark.parametrize(
+    ("scopes", "asked", "may"),
+    [
+        (("all",), "deploy", True),
+        (("all",), "metrics", True),
+        (("prompt",), "deploy", False),
+        (("prompt",), "any", True),
+        (("metrics",), "any", False),
+        (("metrics",), "metrics", True),
+        (("deploy", "prompt"), "metrics", False),
+    ],
+)
+def test_a_key_may_do_what_its_scopes_say(scopes: tuple[str, ...], asked: str, *, may: bool) -> None:
+    """A collector's opens the metrics alone; `any` is every other key's (Easily missed 25)."""
+    grant = Grant(scopes=scopes)  # type: ignore[arg-type]
+    assert Key("h", "n", grant, 0).may(asked) is may
+
+
+def test_a_key_approved_with_nothing_said_is_the_owners_and_sees_all() -> None:
+    """Easily missed 1."""
+    plain = key()
+    assert plain.sees_all
+    assert not plain.is_tenant
+
+
+holders = st.sampled_from(["h-1", "h-2", "h-3"])
+record = st.one_of(
+    st.builds(issued, holders),
+    st.builds(revoked, holders, ends_work=st.booleans(), at_ms=st.integers(1, 99)),
+    st.builds(lambda holder: WorkEnded(holder=holder, at_ms=1), holders),
+)
+
+
+@given(st.lists(record, max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_records_in_any_order_leave_a_ring_that_holds_together(records: list[KeyRecord]) -> None:
+    # A holder's id is random: it is issued once.
+    once = [r for n, r in enumerate(records) if not (isinstance(r, Issued) and r in records[:n])]
+    made = ring(*once)
+    for known in made.all():
+        assert made.get(known.holder) is known
+        assert known.holder in {k.holder for k in made.named(known.name)}
+    for holder in made.ending():
+        found = made.get(holder)
+        assert found is not None
+        assert found.revoked_ms is not None

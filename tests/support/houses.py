@@ -1,0 +1,266 @@
+"""A house of actors over a real store on disk, with no door: what happens between admission and the log.
+
+`open_house` starts the log and the workers and recovers, as a peer's start does; leaving it stops them as a
+peer's end does. The same folder opened again is a restart: the fake runtime remembers there what ran.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import cattrs
+import msgspec
+import trio
+
+from actors.approver import AdminTokenApprover
+from actors.desk import Desk, Receipt, Submission
+from actors.house import Bounds, House
+from actors.kernel.workers import Workers
+from actors.log.index import EventQuery
+from actors.log.linefile import LineFile, NoRoom
+from actors.messages.commands import Command, DeployModel, Prompt, Turn, UndeployModel
+from actors.messages.envelope import EnvelopeEncoder
+from actors.registrar import Registrar
+from actors.revoker import revoker_spec, wake_revoker
+from actors.state.keys import Grant, Issued, Key
+from actors.store import Store
+from actors.tree import Tree
+from adapters.clock.fake import FakeClock
+from adapters.engine.fake import FakeEngine
+from adapters.gpu.fake import FakeGpu
+from adapters.runtime.fake import FakeRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from adapters.engine.port import Engine
+    from adapters.gpu.port import Gpu
+    from adapters.runtime.port import Runtime
+
+HANG = 15.0
+"""A bound on a hang, no measure of speed."""
+
+MIB = 1 << 20
+
+Fact = dict[str, Any]
+
+
+@attrs.define(eq=False)
+class Household:
+    """A running house and what a test asks of it."""
+
+    house: House
+    tree: Tree
+    desk: Desk
+    registrar: Registrar
+    runtime: FakeRuntime
+    engine: FakeEngine
+    gpu: FakeGpu
+    clock: FakeClock
+    _names: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Store:
+        """Its log and its fold."""
+        return self.house.store
+
+    async def key(self, name: str = "agent", **grant: Any) -> Key:
+        """A key that may do everything, or what `grant` says."""
+        number = len(self.store.ring) + 1
+        key = Key(f"h-{name}-{number}", name, Grant(**grant), self.clock.now_ms())
+        await self.store.keys.append(Issued(key=key, digest=f"digest-{number}", device_digest=""))
+        return key
+
+    async def send(
+        self, key: Key, body: Command, *, identifier: str | None = None, correlation: str | None = None
+    ) -> str:
+        """Submit a command as the door would; its id. Raises what the desk refuses with."""
+        return (await self.submit(key, body, identifier=identifier, correlation=correlation)).id
+
+    async def submit(
+        self, key: Key, body: Command, *, identifier: str | None = None, correlation: str | None = None
+    ) -> Receipt:
+        """The same, and the receipt."""
+        identifier = identifier or f"cmd-{len(self.store.accepted)}-{next(self._names)}"
+        data = msgspec.json.encode(_plain(body))
+        content = hashlib.blake2b(data + str(correlation).encode(), digest_size=16).hexdigest()
+        with trio.fail_after(HANG):
+            return await self.desk.submit(key, Submission(identifier, correlation, body, data, content))
+
+    async def deploying(self, key: Key, memory_bytes: int = 64 * MIB, **more: Any) -> tuple[str, str]:
+        """A deploy that is accepted: the command's id and the deployment's."""
+        command = await self.send(key, deploy(memory_bytes, **more))
+        found = [d.id for d in self.store.world.deployments.values() if d.command == command]
+        # It may have come and gone already.
+        return command, found[0] if found else ""
+
+    async def ready(self, key: Key, memory_bytes: int = 64 * MIB, **more: Any) -> str:
+        """A deployment that is ready."""
+        command = await self.send(key, deploy(memory_bytes, **more))
+        fact = await self.told("DeploymentReady", causation=command)
+        await self.until(lambda: self.house.addresses.get(fact["data"]["deployment"]) is not None)
+        deployment: str = fact["data"]["deployment"]
+        return deployment
+
+    async def undeploy(self, key: Key, deployment: str) -> str:
+        """An undeploy that is accepted; its id."""
+        return await self.send(key, UndeployModel(deployment))
+
+    async def prompt(self, key: Key, deployment: str, words: str = "say this") -> str:
+        """A prompt that is accepted; its id."""
+        return await self.send(key, Prompt(deployment, (Turn("user", words),)))
+
+    async def facts(self, causation: str | None = None) -> list[Fact]:
+        """Everything told so far, or what one command caused, in order."""
+        found: list[Fact] = []
+        after: int | None = None
+        while True:
+            page = await self.store.events.page(EventQuery(reader=None), after, 1000)
+            found += [json.loads(line) for line in page.lines]
+            if page.after is None:
+                break
+            after = page.after
+        return [f for f in found if causation is None or f.get("causationid") == causation]
+
+    async def types(self, causation: str | None = None) -> list[str]:
+        """The types of those."""
+        return [fact["type"] for fact in await self.facts(causation)]
+
+    async def told(self, kind: str, *, causation: str | None = None) -> Fact:
+        """The first fact of a type, told already or soon."""
+        with trio.fail_after(HANG):
+            while True:
+                end = self.store.events.end
+                for fact in await self.facts(causation):
+                    if fact["type"] == kind:
+                        return fact
+                await self.store.events.wait_for_news(end)
+
+    async def completed(self, *commands: str) -> None:
+        """Wait until commands have completed."""
+        await self.until(lambda: not any(c in self.store.world.unfinished for c in commands))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds that nothing tells of."""
+        with trio.fail_after(HANG):
+            while not holds():  # noqa: ASYNC110 - threads and actors make no event of it
+                await trio.sleep(0.001)
+
+    async def at_rest(self) -> None:
+        """Wait until every command has completed and no actor but the standing ones is at work."""
+        await self.until(
+            lambda: (
+                not self.store.world.unfinished
+                and all(self.house.workers.get(d) is not None for d in self.store.world.deployments)
+                and len(self.house.workers) == len(self.store.world.deployments) + 1
+            )
+        )
+
+    async def revoke(self, key: Key) -> None:
+        """Take a key back, as the owner would."""
+        await self.registrar.revoke(key.holder, ends_work=True)
+        wake_revoker(self.house)
+
+
+@asynccontextmanager
+async def open_house(
+    folder: Path,
+    *,
+    clock: FakeClock | None = None,
+    bounds: Bounds | None = None,
+    gpu: FakeGpu | None = None,
+    engines: Callable[[FakeEngine], Mapping[str, Engine]] | None = None,
+    wrap_runtime: Callable[[FakeRuntime], Runtime] | None = None,
+    wrap_gpu: Callable[[FakeGpu], Gpu] | None = None,
+    commands_per_minute: int = 60,
+    prepare: Callable[[FakeRuntime, FakeEngine], None] | None = None,
+) -> AsyncIterator[Household]:
+    """A house over the data in `folder`, until the block is left.
+
+    Args:
+        folder: the same again is a restart.
+        clock: its wall clock.
+        bounds: how long things may take.
+        gpu: its devices.
+        engines: other engines than the one fake, given that.
+        wrap_runtime, wrap_gpu: put something before the fake ones.
+        commands_per_minute: of a key with a share.
+        prepare: called before recovery, so that a test may hold something up from the start.
+    """
+    clock = clock or FakeClock()
+    runtime = FakeRuntime(folder)
+    engine = FakeEngine(lives=runtime.is_running)
+    gpu = gpu or FakeGpu()
+    store = Store(folder, EnvelopeEncoder("urn:test", {}), clock)
+    house = House(
+        store=store,
+        workers=Workers(),
+        clock=clock,
+        runtime=wrap_runtime(runtime) if wrap_runtime else runtime,
+        engines=engines(engine) if engines else {"llamacpp": engine},
+        gpu=wrap_gpu(gpu) if wrap_gpu else gpu,
+        bounds=bounds or Bounds(),
+    )
+    registrar = Registrar(store, clock, AdminTokenApprover("owner"), closed=lambda holder: None)
+    tree = Tree(house, registrar)
+    desk = Desk(house, tree, commands_per_minute=commands_per_minute)
+    if prepare is not None:
+        prepare(runtime, engine)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await nursery.start(house.workers.run)
+        house.workers.spawn(revoker_spec(house, tree))
+        await tree.recover()
+        try:
+            yield Household(house, tree, desk, registrar, runtime, engine, gpu, clock)
+        finally:
+            with trio.CancelScope(shield=True):
+                # As a peer stops: the actors first, the pen last.
+                with trio.move_on_after(5):
+                    await house.workers.stop()
+            nursery.cancel_scope.cancel("the test is over")
+
+
+def deploy(memory_bytes: int = 64 * MIB, **more: Any) -> DeployModel:
+    """A deploy of the one model there is."""
+    return DeployModel(**{"model": "small", "engine": "llamacpp", "memory_bytes": memory_bytes, **more})
+
+
+@attrs.define
+class FullDisk:
+    """Lets the file system of chosen files have no room, until it has again."""
+
+    names: set[str] = attrs.field(factory=set)
+
+    def fill(self, *names: str) -> None:
+        """No room for these files, or `events` for the event log's."""
+        self.names.update(names)
+
+    def free(self) -> None:
+        """Room again for all."""
+        self.names.clear()
+
+
+def full_disk(monkeypatch: Any) -> FullDisk:
+    """A disk that a test fills."""
+    disk = FullDisk()
+    append = LineFile.append
+
+    def refuse(file: LineFile, data: bytes) -> int:
+        name = "events" if file.path.parent.name == "events" else file.path.name
+        if name in disk.names:
+            raise NoRoom(file.path)
+        return append(file, data)
+
+    monkeypatch.setattr(LineFile, "append", refuse)
+    return disk
+
+
+def _plain(body: Command) -> Any:
+    return {k: v for k, v in cattrs.unstructure(body).items() if v is not None}
