@@ -297,7 +297,7 @@ def _undoes(step: Step) -> bool:
 
 def _plain(data: dict[str, Any]) -> str:
     """An object's fields in two lines at most, a list by its length, what was said once not again."""
-    shown = {}
+    shown: dict[str, str] = {}
     for name, value in data.items():
         if is_plain(value):
             shown.setdefault(str(value), f"{name} {readable(name, value)}")
