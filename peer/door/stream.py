@@ -57,6 +57,8 @@ async def _write(stream: Stream, send: Send) -> None:
         if frames is None:
             return
         await send({"type": "http.response.body", "body": frames or b": keepalive\n\n", "more_body": True})
+        # Let go before the wait for more, or each of a thousand quiet streams holds its last batch.
+        del frames
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
