@@ -58,15 +58,16 @@ KEY_BYTES: Final = 32
 PROGRAM_OPTIONS: Final = (
     # A CPU is what was promised: no layer goes to a card that happens to be there.
     "-ngl", "0",
-    # Read into memory and not mapped: the weights then count as this program's own memory, once. Mapped,
-    # those that llama.cpp rearranges for the processor stand there twice (measured: 280 MB against 204).
-    "--no-mmap",
     # The slots' page shows conversations; nobody needs it, nor a page for browsers.
     "--no-slots", "--no-webui",
 )  # fmt: skip
 """Options that llama-server has had for years: the owner's may be old."""
 PROGRAM_ENVIRONMENT: Final[Mapping[str, str]] = {
-    # Newer options go this way, since a server that does not know them yet then starts all the same.
+    # Options that came late or changed their name go this way: a server that does not know one starts all
+    # the same. The weights are read into memory and not mapped: they then count as this program's own, once.
+    # Mapped, those that llama.cpp rearranges for the processor stand there twice (measured: 280 MB for 204).
+    "LLAMA_ARG_LOAD_MODE": "none",
+    "LLAMA_ARG_NO_MMAP": "1",
     # Unbidden it keeps up to 8 GiB of earlier conversations, and 32 states of long ones, beside its slots.
     "LLAMA_ARG_CACHE_RAM": "0",
     "LLAMA_ARG_CTX_CHECKPOINTS": "0",
@@ -75,11 +76,11 @@ PROGRAM_ENVIRONMENT: Final[Mapping[str, str]] = {
     "LLAMA_ARG_OFFLINE": "1",
     # Warnings and errors: its last lines then say why it ended, and not which prompts it answered before.
     "LLAMA_ARG_LOG_VERBOSITY": "2",
-    # No card is seen, whatever libraries the server was built with.
+    # No card is used, whatever libraries the server was built with, and none of these is even seen.
+    "LLAMA_ARG_DEVICE": "none",
     "CUDA_VISIBLE_DEVICES": "-1",
     "HIP_VISIBLE_DEVICES": "-1",
     "ROCR_VISIBLE_DEVICES": "-1",
-    "GGML_VK_VISIBLE_DEVICES": "-1",
 }
 
 

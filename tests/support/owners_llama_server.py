@@ -18,11 +18,13 @@ def main() -> None:
     for option in ("-m", "-a", "--host", "--port", "--api-key-file", "-c", "-np", "-t", "-tb", "-ngl"):
         parser.add_argument(option, required=True)
     parser.add_argument("--threads-http", required=True)
-    for flag in ("--no-mmap", "--no-slots", "--no-webui"):
+    for flag in ("--no-slots", "--no-webui"):
         parser.add_argument(flag, action="store_true", required=True)
     asked = parser.parse_args()
     assert (asked.host, asked.ngl, asked.t) == ("127.0.0.1", "0", asked.tb)
     assert os.environ["LLAMA_ARG_CACHE_RAM"] == "0"
+    assert os.environ["LLAMA_ARG_LOAD_MODE"] == "none"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
     options = {
         "--site": SITE,
         "--model": asked.m,
