@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from actors.rules.refusal import Refusal
+from peer.log_text import without_keys
 
 JSON = "application/json"
 
@@ -73,7 +74,10 @@ def error_body(code: str, message: str, details: Mapping[str, Any] | None = None
     error: dict[str, Any] = {"code": code, "message": message}
     if details:
         error["details"] = details
-    return orjson.dumps({"error": error})
+    body = orjson.dumps({"error": error})
+    # Refusals name what was sent, and are pasted into conversations: a key that somebody put in the wrong
+    # place must not go on from there. Keys are plain ASCII, which JSON leaves as it is.
+    return without_keys(body.decode()).encode() if b"bp" in body else body
 
 
 def refusal_answer(refusal: Refusal) -> tuple[bytes, int, dict[str, str]]:
