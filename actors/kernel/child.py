@@ -58,7 +58,7 @@ class ChildSpec:
         restart: when it is started again.
         budget: how often, before it is given up.
         backoff: how long to wait in between.
-        grace_seconds: how long a stop may take before the task is cancelled.
+        grace_seconds: how long a stop waits for the cancelled task to clean up.
         capacity: messages its mailbox may hold.
         exhausted: ends the work of a child that was given up, with a told fact.
     """

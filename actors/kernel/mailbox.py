@@ -10,6 +10,10 @@ import attrs
 import trio
 
 T = TypeVar("T")
+A = TypeVar("A")
+
+_UNSET = object()
+_ENDED = "the actor has ended"
 
 
 class MailboxFull(Exception):
@@ -17,7 +21,7 @@ class MailboxFull(Exception):
 
 
 class ActorStopped(Exception):
-    """Raised to an asker whose question was never answered: the actor crashed over it, or has ended."""
+    """Raised to whoever writes to an actor that has ended, or asked one that ended or crashed over it."""
 
 
 @attrs.frozen
@@ -75,12 +79,13 @@ class Reply(Generic[T]):
         return cast("T", self._value)
 
 
-_UNSET = object()
-
-
 @attrs.define(slots=True)
 class Ask(Generic[T]):
-    """Base of a message that is answered. Subclass it and add the question's fields."""
+    """Base of a message that is answered. Subclass it and add the question's fields.
+
+    An actor answers before it takes its next message; one that keeps a question for later answers for it
+    itself, also when it ends.
+    """
 
     reply: Reply[T] = attrs.field(factory=Reply, init=False, repr=False, eq=False)
 
@@ -95,19 +100,38 @@ class Mailbox(Generic[T]):
         self._current: T | None = None
 
     async def tell(self, message: T) -> None:
-        """Put a message in, waiting while the mailbox is full."""
-        await self._send.send(message)
+        """Put a message in, waiting while the mailbox is full.
+
+        Raises:
+            ActorStopped: the actor has ended.
+        """
+        try:
+            await self._send.send(message)
+        except trio.BrokenResourceError:
+            raise ActorStopped(_ENDED) from None
 
     def tell_nowait(self, message: T) -> None:
         """Put a message in.
 
         Raises:
             MailboxFull: there is no room.
+            ActorStopped: the actor has ended.
         """
         try:
             self._send.send_nowait(message)
         except trio.WouldBlock:
             raise MailboxFull from None
+        except trio.BrokenResourceError:
+            raise ActorStopped(_ENDED) from None
+
+    async def ask(self, question: Ask[A]) -> A:
+        """Put a question in and wait for its answer. The caller owns the deadline.
+
+        Raises:
+            ActorStopped: the actor has ended, or crashed over the question.
+        """
+        await self.tell(cast("T", question))
+        return await question.reply.wait()
 
     async def receive(self) -> T:
         """Take the next message. From then on until the next call it is the one being handled."""
@@ -129,14 +153,18 @@ class Mailbox(Generic[T]):
         _refuse(message)
         return message
 
-    def close(self) -> None:
-        """Answer everything left with `ActorStopped` and take no more."""
+    def refuse_all(self) -> None:
+        """Answer everything left with `ActorStopped`."""
         self.drop_current()
         while True:
             try:
                 _refuse(self._receive.receive_nowait())
             except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
                 break
+
+    def close(self) -> None:
+        """Answer everything left with `ActorStopped` and take no more."""
+        self.refuse_all()
         self._receive.close()
 
 

@@ -24,13 +24,15 @@ class WorkerStatistics:
 class Worker:
     """A living worker: where messages for it go."""
 
-    __slots__ = ("_restarts", "_scope", "ended", "mailbox", "spec", "stopping")
+    __slots__ = ("_ended", "_has_ended", "_restarts", "_scope", "mailbox", "spec", "stopping")
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.mailbox: Mailbox[Any] = Mailbox(spec.capacity)
-        self.ended: trio.Event | None = None
         self.stopping = False
+        # The event is made only when somebody waits: most workers end alone, and there may be thousands.
+        self._has_ended = False
+        self._ended: trio.Event | None = None
         self._scope: trio.CancelScope | None = None
         self._restarts: RestartCount | None = None
 
@@ -42,18 +44,27 @@ class Worker:
 
     async def wait_ended(self) -> None:
         """Wait until the task has ended for good."""
-        if self.ended is None:
-            self.ended = trio.Event()
-        await self.ended.wait()
+        if self._has_ended:
+            return
+        if self._ended is None:
+            self._ended = trio.Event()
+        await self._ended.wait()
 
     def statistics(self) -> WorkerStatistics:
         """Depth, peak and restarts."""
         restarts = 0 if self._restarts is None else self._restarts.total
         return WorkerStatistics(self.spec.name, self.mailbox.statistics(), restarts)
 
+    def end(self) -> None:
+        """The task has ended for good: answer what is left, and wake who waits."""
+        self._has_ended = True
+        self.mailbox.close()
+        if self._ended is not None:
+            self._ended.set()
+
     async def supervise(self) -> None:
         """Run the actor, and again after each crash, until it ends or its budget is gone."""
-        while True:
+        while not self.stopping:
             crash = await self._run_once()
             if self._must_end():
                 return
@@ -61,6 +72,7 @@ class Worker:
                 if self.spec.restart is not Restart.PERMANENT:
                     return
                 crash = RuntimeError("a permanent worker returned")
+                logger.error("%s returned, though it should work for ever", self.spec.name)
             elif self.spec.restart is Restart.TEMPORARY:
                 await self._give_up(crash)
                 return
@@ -73,10 +85,9 @@ class Worker:
             self.mailbox.drop_current()
             with trio.CancelScope() as self._scope:
                 await trio.sleep(self.spec.backoff.seconds(attempt))
-            if self._must_end():
-                return
 
     def _must_end(self) -> bool:
+        # A call, since to the type checker the attribute cannot have changed over an await.
         return self.stopping
 
     async def _run_once(self) -> BaseException | None:
@@ -92,6 +103,8 @@ class Worker:
 
     async def _give_up(self, crash: BaseException) -> None:
         logger.error("%s is given up after repeated crashes: %r", self.spec.name, crash)
+        # Before its work is ended, which may take long: nobody will answer these.
+        self.mailbox.refuse_all()
         if self.spec.exhausted is None:
             return
         try:
@@ -119,7 +132,7 @@ class Workers:
         finally:
             self._nursery = None
             for worker in list(self._living.values()):
-                worker.mailbox.close()
+                worker.end()
             self._living.clear()
 
     def spawn(self, spec: ChildSpec) -> Worker:
@@ -149,8 +162,9 @@ class Workers:
         self._stopping = True
         for worker in reversed(list(self._living.values())):
             worker.cancel("the peer is stopping")
+        begun = trio.current_time()
         for worker in list(self._living.values()):
-            with trio.move_on_after(worker.spec.grace_seconds):
+            with trio.move_on_at(begun + worker.spec.grace_seconds):
                 await worker.wait_ended()
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel("every worker was stopped")
@@ -160,6 +174,4 @@ class Workers:
             await worker.supervise()
         finally:
             self._living.pop(worker.spec.name, None)
-            worker.mailbox.close()
-            if worker.ended is not None:
-                worker.ended.set()
+            worker.end()
