@@ -7,10 +7,10 @@ from typing import Final, cast
 import attrs
 
 from actors.codes import is_loopback, normal_user_code
-from actors.rules.grants import check_grant
+from actors.rules.grants import check_grant, scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Scope
-from peer.cli.grants import TENANT_SCOPES, grant_words
+from peer.cli.grants import grant_words
 from peer.cli.options import Count, Duration, Flag, Size, Words
 from peer.cli.outcome import Refused
 from peer.cli.place import data_folder
@@ -87,7 +87,7 @@ def approve(
     user_code = normal_user_code(code)
     if not user_code:
         raise Refused(f"{safe(code, 40)} is no code: expected eight letters, such as BCDF-GHJK")
-    scopes = may if may is not None else ("all",) if memory is None else TENANT_SCOPES
+    scopes = scopes_when_unsaid(memory) if may is None else may
     grant = Grant(
         scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # _check looks at them
         memory_bytes=memory,

@@ -53,6 +53,14 @@ class EventFiles:
             return Place()
         return Place(names[-1], _last_newline(self._path(names[-1])))
 
+    def settled(self, place: Place) -> Place:
+        """The place, or the file's end where the peer has taken back what was behind it."""
+        try:
+            size = self._path(place.file).stat().st_size
+        except FileNotFoundError:
+            return place  # not there yet, or its day was removed: later files are read all the same
+        return place if place.offset <= size else Place(place.file, _last_newline(self._path(place.file)))
+
     def since_day(self, day: str) -> Place:
         """The beginning of the first file that may hold a fact of a day ``YYYY-MM-DD`` or later.
 
@@ -127,9 +135,9 @@ class EventFiles:
                     is_cut = False
                 rest = pieces[0]
                 yield from (line for line in reversed(pieces[1:]) if line)
-                if len(rest) > MAX_LINE:
+                if len(rest) > MAX_LINE or is_cut:
+                    self.passed_over += not is_cut
                     rest, is_cut = b"", True
-                    self.passed_over += 1
             if rest and not is_cut:
                 yield rest
 

@@ -178,10 +178,11 @@ def follow(view: View, start: Place, pause: Callable[[], bool]) -> None:
         start: where to go on from.
         pause: waits a moment; False ends it.
     """
+    view.at = start
     while True:
-        view.print(view.all(start))
+        view.at = view.files.settled(view.at)
+        view.print(view.all(view.at))
         sys.stdout.flush()
-        start = view.at
         if not pause():
             return
 

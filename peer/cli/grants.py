@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
     from actors.state.keys import Grant, Scope
 
-TENANT_SCOPES: Final[tuple[Scope, ...]] = ("deploy", "jobs", "prompt", "workspaces")
-"""What a key with a share and nothing more said may do: every command, on its own workloads alone."""
-
 _MAY: Final[Mapping[Scope, str]] = {
     "deploy": "deploy and undeploy models",
     "jobs": "run and stop jobs",

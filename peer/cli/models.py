@@ -217,11 +217,11 @@ def _show(path: Path, rows: list[Row]) -> None:
     table(
         f"Models in {path}",
         [
-            Column("Name", least=10),
+            Column("Name", gives=True, least=10),
             Column("Size", right=True),
             Column("Context", right=True),
             Column("Least memory", right=True),
-            Column("SHA-256", cut=True, least=8),
+            Column("SHA-256"),
         ],
         (
             [

@@ -60,8 +60,9 @@ def _show(answer: Json) -> None:
 def _engine(engine: Json) -> tuple[str, str]:
     models = [str(model.get("model")) for model in _dicts(engine.get("models"))]
     more = f" and {len(models) - MAX_NAMES} more" if len(models) > MAX_NAMES else ""
-    text = ", ".join(models[:MAX_NAMES]) + more if models else "no model; best-peer models add brings one in"
-    return str(engine.get("engine", UNKNOWN)), text
+    return str(engine.get("engine", UNKNOWN)), (
+        ", ".join(models[:MAX_NAMES]) + more
+    ) if models else "no model"
 
 
 def _devices(devices: list[Json]) -> None:
@@ -71,7 +72,7 @@ def _devices(devices: list[Json]) -> None:
         "Devices",
         [
             Column("Device"),
-            Column("Name", cut=True, least=8),
+            Column("Name", gives=True, least=8),
             Column("Memory", right=True),
             Column("Free", right=True),
             Column("Promised", right=True),
@@ -100,13 +101,13 @@ def _workloads(deployments: list[Json], names: Mapping[str, str]) -> None:
     table(
         "Workloads",
         [
-            Column("Deployment", cut=True, least=12),
-            Column("Model", cut=True, least=10),
+            Column("Deployment", gives=True, least=12),
+            Column("Model", gives=True, least=10),
             Column("Engine"),
             Column("Device"),
             Column("Memory", right=True),
             Column("Phase"),
-            Column("Key", cut=True, least=8),
+            Column("Key", gives=True, least=8),
         ],
         (
             [
@@ -131,9 +132,9 @@ def _keys(keys: list[Json]) -> None:
     table(
         "Keys",
         [
-            Column("Name", cut=True, least=8),
-            Column("Holder", cut=True, least=12),
-            Column("May", least=6),
+            Column("Name", gives=True, least=8),
+            Column("Holder", gives=True, least=12),
+            Column("May", gives=True, least=6),
             Column("Holds", right=True),
             Column("Share", right=True),
             Column("State"),

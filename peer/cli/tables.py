@@ -30,13 +30,14 @@ class Column:
     Args:
         head: its name.
         right: whether figures line up at their right.
-        cut: whether its texts may be cut with an ellipsis where the terminal is too narrow; others fold.
-        least: columns it keeps at least.
+        gives: whether it gives way where the terminal is too narrow: its texts wrap between words, and a word
+            that does not fit is cut with an ellipsis. Others stay whole.
+        least: columns it keeps even then.
     """
 
     head: str
     right: bool = False
-    cut: bool = False
+    gives: bool = False
     least: int | None = None
 
 
@@ -59,17 +60,17 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], 
     plain = not console.is_terminal
     drawn = Table(
         box=None if plain else SIMPLE_HEAD,
-        pad_edge=not plain,
+        pad_edge=False,
         show_edge=False,
-        padding=(0, 1) if not plain else (0, 2, 0, 0),
+        padding=(0, 2 if plain else 1, 0, 0),
         header_style="" if plain else "dim",
     )
     for column in columns:
         drawn.add_column(
             column.head,
             justify="right" if column.right else "left",
-            no_wrap=column.cut or column.right,
-            overflow="ellipsis" if column.cut else "fold",
+            no_wrap=not column.gives,
+            overflow="ellipsis",
             min_width=column.least,
         )
     for row in filled:

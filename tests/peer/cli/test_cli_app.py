@@ -1,0 +1,119 @@
+"""The command line itself: its help, its arguments, and how little it loads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from peer.cli.app import make_app
+from peer.settings import settings_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cyclopts import App
+
+    from tests.peer.cli.conftest import Ran
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("trio", "quart", "hypercorn", "jsonschema", "jsonschema_rs", "httpx", "cryptography", "numpy")
+
+
+def commands(app: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Every command by its words, with its options."""
+    if app.default_command is not None and chain:
+        found = app.assemble_argument_collection()
+        yield chain, [name for each in found for name in each.names if name.startswith("--")]
+    for name in app:
+        if not name.startswith("-"):
+            yield from commands(app[name], (*chain, name))
+
+
+def test_help_lists_every_command_and_every_setting_with_its_default(cli: Callable[..., Ran]) -> None:
+    for ran in (cli("--help"), cli("-h")):
+        assert (ran.code, ran.err) == (0, "")
+        words = ran.out.split()
+        assert {"approve", "revoke", "status", "events", "models"} <= set(words)
+        text = " ".join(words)
+        for setting in settings_table():
+            assert f"{setting.name} (default: {setting.default_words})" in text
+
+
+def test_every_command_has_help_with_words_for_each_option(cli: Callable[..., Ran]) -> None:
+    found = dict(commands(make_app()))
+    assert ("models", "add") in found
+    for chain, options in found.items():
+        ran = cli(*chain, "--help")
+        assert (ran.code, ran.err) == (0, "")
+        assert "BEST_PEER_LISTEN" not in ran.out
+        for option in options:
+            assert re.search(rf"^ +{option}( [A-Z|,]+)? +[A-Z]", ran.out, re.MULTILINE), (chain, option)
+        assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for chain, options in commands(make_app()):
+        assert f"best-peer {' '.join(chain)}" in text
+        for option in options:
+            assert option in text, (chain, option)
+
+
+def test_the_version_is_the_installed_one(cli: Callable[..., Ran]) -> None:
+    assert cli("--version").out == f"best-peer {version('best-peer')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "nonsense is no command; best-peer --help"),
+        (["models", "nonsense"], "nonsense is no command; best-peer models --help"),
+        (["--nonsense"], "--nonsense is no option here; best-peer --help"),
+        (["status", "--nonsense"], "--nonsense is no option here; best-peer status --help"),
+        (["status", "-x"], "-x is no option here"),
+        (["status", "now"], "now is one argument too many; best-peer status --help"),
+        (["status", "--json", "--json=maybe"], "best-peer status --help"),
+        (["approve"], "CODE is missing; best-peer approve --help"),
+        (["revoke"], "NAME is missing"),
+        (["revoke", "a", "b"], "b is one argument too many"),
+        (["models", "add"], "SOURCE is missing; best-peer models add --help"),
+        (["events", "--since"], "--since needs a value"),
+        (["nonsense\x1b[2J"], r"nonsense\x1b[2J is no command"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(
+    cli: Callable[..., Ran], arguments: list[str], said: str
+) -> None:
+    ran = cli(*arguments)
+    assert (ran.code, ran.out) == (1, "")
+    assert said in ran.line
+
+
+def test_a_wrong_setting_of_the_peer_does_not_stop_a_command_that_needs_it_not(
+    cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEST_PEER_LISTEN", "nonsense")
+    assert cli("events").code == 0
+    monkeypatch.setenv("BEST_PEER_DATA", "")
+    ran = cli("events")
+    assert ran.code == 1
+    assert "BEST_PEER_DATA" in ran.line
+
+
+def test_help_and_version_load_nothing_that_serving_needs() -> None:
+    code = (
+        "import sys; sys.argv = ['best-peer', '--help']\n"
+        "from peer.__main__ import main\n"
+        "assert main() == 0\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stderr == "[]\n"

@@ -1,0 +1,75 @@
+"""`best-peer revoke`: what was taken back, what still runs, and what the disk did not keep (F13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.peer.cli.conftest import FakeDoor, Ran
+
+REVOKE = "POST /admin/revoke"
+
+
+def answer(**more: Any) -> tuple[int, dict[str, Any]]:
+    return 200, {
+        "revoked": [{"name": "lab", "holder": "h-one"}],
+        "kept": True,
+        "still_running": [],
+        "keep_running": False,
+        **more,
+    }
+
+
+def test_it_names_what_was_taken_back(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    both = [{"name": "lab", "holder": "h-one"}, {"name": "lab", "holder": "h-two"}]
+    door.answers[REVOKE] = answer(revoked=both)
+    ran = cli("revoke", "lab")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "Taken back: lab (h-one). It opens nothing any more.",
+        "Taken back: lab (h-two). It opens nothing any more.",
+        "Nothing of it runs any more.",
+    ]
+    assert door.only().json == {"name": "lab", "keep_running": False}
+
+
+def test_what_still_runs_is_named(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[REVOKE] = answer(still_running=["dep-1", "dep-\x1b[2J"])
+    ran = cli("revoke", "lab")
+    assert ran.code == 0
+    assert r"Still running: dep-1, dep-\x1b[2J. The peer goes on trying to end it." in ran.out
+
+
+def test_its_work_may_be_left_running(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[REVOKE] = answer(keep_running=True)
+    ran = cli("revoke", "h-one", "--keep-running")
+    assert "left running" in ran.out
+    assert door.only().json == {"name": "h-one", "keep_running": True}
+
+
+def test_a_revoke_that_the_disk_did_not_keep_says_so(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[REVOKE] = answer(kept=False)
+    ran = cli("revoke", "lab")
+    assert ran.code == 2
+    assert "closed only until the peer starts again" in ran.line
+    assert "run the same revoke again" in ran.line
+    assert "Taken back: lab" in ran.out
+
+
+def test_an_unknown_key_is_refused_in_the_doors_words(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[REVOKE] = 404, {"error": {"code": "UNKNOWN_KEY", "message": "no key is called lab"}}
+    ran = cli("revoke", "lab")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.line == "best-peer: no key is called lab (UNKNOWN_KEY)"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257])
+def test_a_name_out_of_bounds_is_refused(door: FakeDoor, cli: Callable[..., Ran], name: str) -> None:
+    ran = cli("revoke", name)
+    assert ran.code == 1
+    assert "best-peer status lists them" in ran.line
+    assert door.requests == []

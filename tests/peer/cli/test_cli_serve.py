@@ -1,0 +1,285 @@
+"""The real program: started, used by its owner over the commands, and stopped (F12, F13, F33, F37)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import peer.cli.serve
+from actors.messages.times import time_text
+from peer.cli.serve import serve
+from peer.door.server import bind
+from tests.peer.cli.conftest import SECONDS
+from tests.support.agents import DEVICE_GRANT
+from tests.support.peers import PeerProcess, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import httpx
+
+    from tests.peer.cli.conftest import Ran
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def served(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerProcess]:
+    """A peer in a process of its own; commands look into its data folder."""
+    with PeerProcess(tmp_path) as process:
+        monkeypatch.setenv("BEST_PEER_DATA", str(process.data))
+        yield process
+
+
+def begin(client: httpx.Client, **form: str) -> dict[str, Any]:
+    """A sign-in that waits for its approval."""
+    answer = client.post("/oauth/device", data={"client_id": "an-agent", "connection": "lab", **form})
+    assert answer.status_code == 200, answer.text
+    begun: dict[str, Any] = answer.json()
+    return begun
+
+
+def fetch(client: httpx.Client, begun: dict[str, Any]) -> dict[str, Any]:
+    """Its key."""
+    form = {"grant_type": DEVICE_GRANT, "device_code": begun["device_code"], "client_id": "an-agent"}
+    answer = client.post("/oauth/token", data=form)
+    assert answer.status_code == 200, answer.text
+    credential: dict[str, Any] = answer.json()
+    return credential
+
+
+def command(client: httpx.Client, kind: str, path: str, data: dict[str, Any]) -> None:
+    """Send a command; its id is its type."""
+    sent = {
+        "specversion": "1.0",
+        "id": kind,
+        "source": "urn:test",
+        "type": kind,
+        "time": time_text(0),
+        "datacontenttype": "application/json",
+        "dataschema": f"{str(client.base_url).rstrip('/')}/commands/{path}/1.0",
+        "data": data,
+    }
+    answer = client.post("/commands", json=sent)
+    assert answer.status_code == 201, answer.text
+
+
+def wait_for(client: httpx.Client, kind: str) -> dict[str, Any]:
+    """The first event of a type, told or to come."""
+    with client.stream(
+        "GET", "/events/stream", params={"type": kind}, headers={"last-event-id": "evt-0"}
+    ) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data:"):
+                found: dict[str, Any] = json.loads(line.removeprefix("data:"))
+                return found
+    raise AssertionError(f"the stream ended without {kind}")
+
+
+def test_an_owner_lets_an_agent_in_looks_and_takes_its_key_back(
+    cli: Callable[..., Ran], served: PeerProcess
+) -> None:
+    with served.client() as client:
+        begun = begin(client, agent_label="Claude")
+        ran = cli("approve", begun["user_code"], "--memory", "2G", "--expires", "8h")
+        assert (ran.code, ran.err) == (0, "")
+        assert "agent       Claude" in ran.out
+        assert cli("approve", begun["user_code"]).code == 1
+        credential = fetch(client, begun)
+        again = cli("approve", begun["user_code"])
+        assert "was used already" in again.line
+    with served.client(**{"x-api-key": credential["access_token"]}) as client:
+        promised = {"model": "small", "engine": "llamacpp", "memory_bytes": 1 << 30}
+        command(client, "DeployModel", "deploy-model", promised)
+        deployment = wait_for(client, "DeploymentReady")["data"]["deployment"]
+        words = "the words of a conversation"
+        command(
+            client,
+            "Prompt",
+            "prompt",
+            {"deployment": deployment, "messages": [{"role": "user", "content": words}]},
+        )
+        wait_for(client, "PromptAnswered")
+
+        status = cli("status", "--json").json
+        assert status["workloads"]["deployments"][0]["deployment"] == deployment
+        assert "small" in cli("status").out
+        events = cli("events")
+        assert "DeploymentReady" in events.out
+        assert "PromptAnswered" in events.out
+        assert words not in events.out + cli("events", "--json").out
+
+        revoked = cli("revoke", "lab")
+        assert (revoked.code, revoked.err) == (0, "")
+        assert f"Taken back: lab ({credential['tenant_id']})" in revoked.out
+        assert "Nothing of it runs any more." in revoked.out
+        assert client.get("/events").status_code == 401
+    assert "DeploymentEnded" in cli("events").out
+    assert served.stop() == 0
+    assert "DeploymentEnded" in cli("events", "--type", "DeploymentEnded").out, "the log needs no peer"
+    ran = cli("status")
+    assert ran.code == 2
+    assert "no peer serves" in ran.line
+
+
+def test_an_owner_reaches_a_door_that_serves_its_own_certificate(
+    tmp_path: Path, cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PeerProcess(tmp_path, https=True) as served:
+        monkeypatch.setenv("BEST_PEER_DATA", str(served.data))
+        with served.client() as client:
+            begun = begin(client)
+            assert cli("approve", begun["user_code"], "--may", "prompt").code == 0
+            assert fetch(client, begun)["scope"] == "prompt"
+        assert cli("status", "--json").json["endpoint"].startswith("https://")
+        assert served.stop() == 0
+
+
+def test_a_killed_peers_record_is_not_believed(cli: Callable[..., Ran], served: PeerProcess) -> None:
+    served.kill()
+    assert (served.data / "door.json").exists()
+    ran = cli("status")
+    assert ran.code == 2
+    assert "ended without closing its door: start it again" in ran.line
+    served.start()
+    assert cli("status").code == 0
+
+
+def run_peer(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A start that is refused."""
+    return subprocess.run(
+        [sys.executable, "-m", "peer"],
+        env={**environment(folder), **settings},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS * 3,
+        check=False,
+    )
+
+
+def test_a_second_peer_on_a_folder_is_refused(served: PeerProcess, tmp_path: Path) -> None:
+    assert served.process is not None
+    ran = run_peer(tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert f"another peer (pid {served.process.pid}) runs on {served.data}: stop it first" in line
+    assert served.stop() == 0
+
+
+def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = run_peer(tmp_path, BEST_PEER_LISTEN=address)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert f"cannot listen on {address}" in line
+    assert "BEST_PEER_LISTEN" in line
+
+
+def test_a_bad_setting_is_refused(tmp_path: Path) -> None:
+    ran = run_peer(tmp_path, BEST_PEER_READY_SECONDS="soon")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("best-peer: BEST_PEER_READY_SECONDS=soon is refused: ")
+    assert not (tmp_path / "peer").exists()
+
+
+def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "peer").write_text("")
+    ran = run_peer(tmp_path)
+    assert ran.returncode == 2
+    (line,) = ran.stderr.splitlines()
+    assert "is not a folder" in line
+
+
+def test_a_setting_that_is_none_is_warned_of_in_the_log(tmp_path: Path) -> None:
+    with PeerProcess(tmp_path, settings={"BEST_PEER_LISTENN": "x"}) as served:
+        assert served.stop() == 0
+        assert "BEST_PEER_LISTENN is no setting" in served.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_as_done(served: PeerProcess, number: signal.Signals) -> None:
+    assert served.process is not None
+    served.process.send_signal(number)
+    served.process.communicate(timeout=SECONDS)
+    assert served.process.returncode == 0
+    assert not (served.data / "door.json").exists()
+
+
+def test_a_signal_before_it_serves_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal had no effect")
+
+    monkeypatch.setattr(peer.cli.serve, "_serve", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        serve()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_nobody_reading_its_line_is_no_reason_to_end() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "from peer.cli.serve import _announce\n_announce('ready')\nprint('more', flush=True)"
+    with os.fdopen(writing, "wb") as nobody:
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_a_person_is_asked_on_a_terminal(served: PeerProcess) -> None:
+    with served.client() as client:
+        begun = begin(client, agent_label="Claude")
+        terminal, side = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "peer", "approve", begun["user_code"]],
+            env={**environment(served.folder), "TERM": "xterm"},
+            cwd=ROOT,
+            stdin=side,
+            stdout=side,
+            stderr=side,
+        )
+        os.close(side)
+        try:
+            asked = read_until(terminal, b"[y/N] ")
+            assert b"connection  lab" in asked
+            os.write(terminal, b"y\n")
+            assert b"is approved" in read_until(terminal, b"best-peer revoke lab")
+            assert process.wait(SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait(SECONDS)
+            os.close(terminal)
+        assert fetch(client, begun)["scope"] == "all"
+
+
+def read_until(terminal: int, end: bytes) -> bytes:
+    """What a terminal shows until some text; its end, should that never come."""
+    shown = b""
+    while end not in shown:
+        try:
+            more = os.read(terminal, 4096)
+        except OSError:
+            break
+        shown += more
+        if not more:
+            break
+    return shown

@@ -1,0 +1,213 @@
+"""`best-peer status`: tables a person reads on eighty columns, words where there is nothing, JSON alone."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from peer.cli.tables import Column, console_on, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.peer.cli.conftest import FakeDoor, Ran
+
+STATUS = "GET /admin/status"
+HOLDER = "h-1234567890123456789012"
+DEPLOYMENT = "dep-AbCdEfGhIjKlMnOpQrStUv"
+GIB = 1 << 30
+
+
+def key(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "lab",
+        "holder": HOLDER,
+        "state": "open",
+        "grant": {"scopes": ["deploy", "prompt"], "memory_bytes": 40 * GIB},
+        "agent_label": "Claude",
+        "issued_ms": 0,
+        "expires_ms": None,
+        "held_bytes": GIB,
+        "deployments": 1,
+        **more,
+    }
+
+
+def answer(**more: Any) -> dict[str, Any]:
+    return {
+        "peer": {"instance": "p-1", "version": "0.1.0"},
+        "endpoint": "https://peer.example:7777",
+        "data": "/data",
+        "streams": 2,
+        "devices": [
+            {
+                "id": "gpu-0/mig-1",
+                "name": "NVIDIA H200 MIG 3g.71gb",
+                "memory_total_bytes": 141 * GIB,
+                "memory_free_bytes": None,
+                "memory_promised_bytes": 0,
+                "utilisation_ratio": 0.42,
+                "availability": {"state": "free"},
+            }
+        ],
+        "engines": [{"engine": "llamacpp", "apis": ["cpu"], "models": [{"model": "smollm2"}]}],
+        "workloads": {
+            "deployments": [
+                {
+                    "deployment": DEPLOYMENT,
+                    "model": "SmolLM2-135M-Instruct-Q4_K_M",
+                    "engine": "llamacpp",
+                    "device": "cpu",
+                    "memory_bytes": GIB,
+                    "phase": "ready",
+                    "holder": HOLDER,
+                }
+            ]
+        },
+        "keys": [key()],
+        **more,
+    }
+
+
+class Terminal(io.StringIO):
+    """What a terminal of eighty columns would get."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal()
+
+
+def test_devices_workloads_and_keys_are_tables(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[STATUS] = 200, answer()
+    ran = cli("status")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert "  door      https://peer.example:7777" in lines
+    assert "  streams   2 open" in lines
+    assert "  llamacpp  smollm2" in lines
+    row = next(line for line in lines if line.startswith("gpu-0/mig-1"))
+    assert row.split()[5:] == ["141", "GiB", "unknown", "0", "bytes", "42%", "free"]
+    row = next(line for line in lines if line.startswith(DEPLOYMENT))
+    assert row.split()[1:] == [
+        "SmolLM2-135M-Instruct-Q4_K_M", "llamacpp", "cpu", "1", "GiB", "ready", "lab",
+    ]  # fmt: skip
+    row = next(line for line in lines if line.startswith("lab"))
+    assert row.split() == ["lab", HOLDER, "deploy,", "prompt", "1", "GiB", "40", "GiB", "open"]
+
+
+def test_empty_states_say_what_to_do(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[STATUS] = 200, answer(devices=[], workloads={"deployments": []}, keys=[], engines=[])
+    out = cli("status").out
+    assert "The peer sees no device." in out
+    assert "An agent that was let in starts something with deploy-model." in out
+    assert "best-peer approve CODE" in out
+
+
+def test_json_is_the_doors_answer_and_nothing_else(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    evil = {"name": "\x1b[2J\x9b\u202e"}
+    door.answers[STATUS] = 200, answer(keys=[key(**evil)])
+    ran = cli("status", "--json")
+    assert ran.json == answer(keys=[key(**evil)])
+    assert ran.err == ""
+    assert ran.out.strip().isprintable()
+
+
+def test_keys_that_ended_are_counted_unless_work_of_theirs_runs(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    ended = [
+        key(name="gone", state="revoked", deployments=0),
+        key(name="late", state="expired", deployments=0),
+        key(name="stuck", state="revoked", deployments=1),
+    ]
+    door.answers[STATUS] = 200, answer(keys=[*ended, key()])
+    out = cli("status").out
+    assert "2 more keys have ended; best-peer status --json shows all." in out
+    assert "gone" not in out
+    assert next(line for line in out.splitlines() if line.startswith("stuck")).rstrip().endswith("revoked")
+
+
+def test_when_a_key_ends_is_said(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    now = time.time()
+    door.answers[STATUS] = (
+        200,
+        answer(
+            keys=[
+                key(name="soon", expires_ms=int((now + 7230) * 1000)),
+                key(name="far", expires_ms=4_070_908_800_000),
+                key(name="odd", expires_ms=1 << 70, grant={"scopes": ["all"], "memory_bytes": None}),
+            ]
+        ),
+    )
+    lines = {line.split()[0]: line for line in cli("status").out.splitlines() if line.strip()}
+    assert "ends in 2 h" in lines["soon"]
+    assert "ends 20" in lines["far"]
+    assert "none" in lines["odd"]
+
+
+def test_an_answer_of_another_release_is_shown_as_far_as_it_goes(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    door.answers[STATUS] = 200, {"keys": [{}], "devices": [{}], "workloads": {"deployments": [{}]}}
+    ran = cli("status")
+    assert ran.code == 0
+    assert "unknown" in ran.out
+
+
+def test_nothing_an_agent_chose_acts_on_the_terminal(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    evil = "\x1b]0;owned\x07[red]\u202e"
+    workload = {**answer()["workloads"]["deployments"][0], "model": evil}
+    door.answers[STATUS] = 200, answer(keys=[key(name=evil)], workloads={"deployments": [workload]})
+    out = cli("status").out
+    assert all(c.isprintable() or c == "\n" for c in out)
+    assert r"\x1b]0;owned\x07[red]" in out
+
+
+def test_long_names_do_not_break_eighty_columns(
+    door: FakeDoor, cli: Callable[..., Ran], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.answers[STATUS] = 200, answer(keys=[key(name="x" * 64)])
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert cli("status").code == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    lines = [line.rstrip() for line in plain.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert any("…" in line for line in lines)
+    for shown in ("141 GiB", "ready", "open", "deploy"):
+        assert any(shown in line for line in lines), shown
+
+
+def test_colour_is_for_a_terminal_and_not_under_no_color(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console_on(terminal).print("words", style="red")
+    assert "\x1b[31m" in terminal.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.truncate(0)
+    console_on(terminal).print("words", style="red")
+    assert "31m" not in terminal.getvalue()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    plain = io.StringIO()
+    console_on(plain).print("words", style="red")
+    assert plain.getvalue() == "words\n"
+
+
+def test_a_table_elsewhere_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    table("Things", [Column("One", gives=True), Column("Two", right=True)], [["x" * 300, "1"]], "none")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Things"
+    assert lines[1].split() == ["One", "Two"]
+    assert lines[2].startswith("x" * 200 + "...(300 characters)")
