@@ -5,7 +5,9 @@ child of its own. What is promised is kept by what it is started with; see `PROG
 """
 
 import importlib.util
+import os
 import secrets
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,6 +94,19 @@ def threads_for(cores: int) -> int:
     return 1 if cores <= 2 else min(cores - 1, MAX_THREADS)
 
 
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_llama_server(setting: Path | None) -> Path | None:
+    """The owner's own server: the one that was set, else the first on the peer's PATH; None for neither."""
+    if setting is not None:
+        return setting
+    found = shutil.which("llama-server")
+    return None if found is None else Path(found)
+
+
 @attrs.define(eq=False)
 class LlamaCpp:
     """Serves GGUF models of the peer's folder on the CPU.
@@ -99,8 +114,8 @@ class LlamaCpp:
     Args:
         folder: the models.
         chat: asks the engine; the composition closes it.
-        cores: what the machine lets this process use.
-        llama_server: the owner's own server, None to use the wheel's.
+        cores: what `usable_cores` says.
+        llama_server: what `find_llama_server` says; None to use the wheel's.
     """
 
     folder: ModelFolder

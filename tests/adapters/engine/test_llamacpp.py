@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from adapters.engine.ends import explain_llamacpp
-from adapters.engine.llamacpp import LlamaCpp, threads_for
+from adapters.engine.llamacpp import LlamaCpp, find_llama_server, threads_for, usable_cores
 from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import (
     Chat,
@@ -81,6 +81,17 @@ async def test_a_plan_settles_context_slots_and_threads(llamacpp: Served) -> Non
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (3, 2), (8, 7), (64, 8)])
 def test_not_every_core_is_taken(cores: int, threads: int) -> None:
     assert threads_for(cores) == threads
+
+
+def test_the_owners_server_is_the_one_set_or_the_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_llama_server(None) is None
+    server = owners_server(tmp_path)
+    assert find_llama_server(None) == server
+    assert find_llama_server(tmp_path / "other") == tmp_path / "other"
+    assert usable_cores() >= 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 import stat
 import sys
@@ -13,10 +14,12 @@ import attrs
 import pytest
 import trio
 
+from adapters.runtime import process
 from adapters.runtime.output import MAX_FILE, SHORTEN_AT
-from adapters.runtime.port import Executable, Exit, StartFailed, WorkloadSpec
+from adapters.runtime.port import Executable, Exit, NotEnded, RuntimeFault, StartFailed, WorkloadSpec
 from adapters.runtime.process import ProcessRuntime
 from adapters.runtime.record import read_record, write_record
+from adapters.runtime.watched import Watched
 from tests.support.puppeteer import SECRET, lives, puppet, tell, until_gone
 
 
@@ -356,3 +359,37 @@ async def test_what_a_program_left_while_no_peer_lived_is_ended_before_the_next_
     await ProcessRuntime(tmp_path, runtime.instance).start(puppet())
 
     assert not lives(child)
+
+
+async def test_a_program_that_does_not_die_is_not_called_stopped(
+    runtime: ProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await runtime.start(puppet())
+    with monkeypatch.context() as patch:
+        # As one that the kernel holds in a system call: killed, and still there.
+        patch.setattr(process, "KILL_SECONDS", 0.05)
+        patch.setattr(Watched, "end_rest", lambda self, seconds: False)
+        with pytest.raises(NotEnded, match="dep-1 was killed"):
+            await runtime.stop("dep-1", grace_seconds=0)
+
+    await runtime.stop("dep-1", grace_seconds=0)
+
+    assert (await runtime.wait("dep-1")).code in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+
+
+async def test_a_folder_that_cannot_be_removed_is_said(
+    runtime: ProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await runtime.start(puppet())
+    await runtime.stop("dep-1", grace_seconds=30)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(RuntimeFault, match="could not be removed: Permission denied"):
+            await runtime.discard("dep-1")
+
+    await runtime.discard("dep-1")
+    assert await runtime.tail("dep-1") == ()
