@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         transcript.say(f"**The run ended here: {problem}**")
         for line in (str(problem), *getattr(problem, "__notes__", ())):
             print(f"error: {names.hide(line)}", file=sys.stderr)
-        return problem.exit_code
+        return problem.ends_with
     except KeyboardInterrupt:
         print("broken off", file=sys.stderr)
         return 128 + signal.SIGINT

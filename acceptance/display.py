@@ -72,7 +72,8 @@ class Display:
         if percent is None:
             self._bar = ""
             return
-        done = max(0, min(100, percent)) * BAR_CELLS // 100
+        percent = max(0, min(100, percent))
+        done = percent * BAR_CELLS // 100
         self._bar = f" {'█' * done}{'░' * (BAR_CELLS - done)} {percent} %"
 
     @contextmanager

@@ -4,7 +4,7 @@
 class Problem(Exception):
     """Raised to end the run; the text is for the person and says what to do."""
 
-    exit_code = 1
+    ends_with = 1
 
 
 class Refused(Problem):
@@ -18,4 +18,4 @@ class Faulty(Problem):
 class Unreachable(Problem):
     """Raised when there is no service to talk to, or the machine this runs on is in the way."""
 
-    exit_code = 2
+    ends_with = 2

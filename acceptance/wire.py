@@ -51,7 +51,10 @@ class Wire:
         self._key: tuple[str, str] | None = None
         self._origin: tuple[str, str] | None = None
         self._client = httpx.Client(
-            verify=_context(trust), trust_env=False, timeout=ANSWER_SECONDS, transport=transport
+            verify=_context(trust) if transport is None else True,
+            trust_env=False,
+            timeout=ANSWER_SECONDS,
+            transport=transport,
         )
 
     def close(self) -> None:
