@@ -87,29 +87,35 @@ class DeploymentActor:
             finally:
                 # Also wakes the prompts that wait to learn where it is.
                 self._house.addresses.withdraw(self._id)
-        await self._complete_undeploys()
+        await self._complete_undeploys(deployment)
 
     async def give_up(self, crash: BaseException) -> None:
         """End it after repeated crashes, and tell so."""
         deployment = self._deployment()
-        if deployment is None:
-            await self._complete_undeploys()
-            return
-        reason = f"this peer's own part of it kept failing: {type(crash).__name__}"
+        if deployment is not None:
+            stopped = await self._try_to_stop()
+            await self._tell(deployment, self._given_up(deployment, crash))
+            self._house.addresses.withdraw(self._id)
+        await self._complete_undeploys(deployment)
+        if deployment is not None and stopped:
+            await discard(self._house, self._id)
+
+    async def _try_to_stop(self) -> bool:
+        """Its work ends though its program may not: then that is ended apart."""
         try:
             await self._house.runtime.stop(self._id, grace_seconds=self._house.bounds.stop)
         except Exception:
-            # Its work ends all the same; what may still run of it is ended apart.
             logger.exception("%s could not be stopped; that is tried on", self._id)
             self._house.workers.spawn(sweep_spec(self._house, self._id))
-        try:
-            if deployment.command in self._house.store.world.unfinished:
-                fix = "deploy the model again; the owner of the machine finds why in its log"
-                await self._fail(deployment, "INTERNAL", reason, fix)
-            else:
-                await self._finish(deployment, e.DeploymentEnded(self._id, reason))
-        finally:
-            self._house.addresses.withdraw(self._id)
+            return False
+        return True
+
+    def _given_up(self, deployment: Deployment, crash: BaseException) -> e.Event:
+        reason = f"this peer's own part of it kept failing: {type(crash).__name__}"
+        fix = "deploy the model again; the owner of the machine finds why in its log"
+        if deployment.command in self._house.store.world.unfinished:
+            return e.DeploymentFailed(self._id, "INTERNAL", reason, fix)
+        return e.DeploymentEnded(self._id, f"{reason}; {fix}")
 
     async def _live_and_end(self, deployment: Deployment, inbox: Mailbox[End]) -> None:
         self._end = await self._wish(deployment)
@@ -283,7 +289,6 @@ class DeploymentActor:
                 reason = end.reason or "it was undeployed before it was ready"
                 facts.insert(0, self._fact(deployment, e.DeploymentEnded(self._id, reason)))
             await self._tell_facts(*facts)
-        await self._complete_undeploys(deployment)
         await discard(self._house, self._id)
 
     async def _undeploy_of(self, deployment: Deployment) -> Accepted | None:
@@ -293,8 +298,11 @@ class DeploymentActor:
             await self._house.store.wait_settled(undeploy.id)
         return deployment.ended_by
 
-    async def _complete_undeploys(self, deployment: Deployment | None = None) -> None:
-        """Tell the undeploy's own end where the deployment ended in another way meanwhile."""
+    async def _complete_undeploys(self, deployment: Deployment | None) -> None:
+        """Tell the undeploy's own end where the deployment ended in another way meanwhile.
+
+        None: it had ended when the actor began, which then crashed before it came here.
+        """
         world = self._house.store.world
         open_ones = world.undeploys_of(self._id) if deployment is None else (deployment.ended_by,)
         for undeploy in open_ones:
@@ -323,9 +331,8 @@ class DeploymentActor:
         await self._finish(deployment, event)
 
     async def _finish(self, deployment: Deployment, event: e.Event) -> None:
-        """Tell its last fact, and then the undeploy's that came meanwhile; leave nothing of it."""
+        """Tell its last fact, and leave nothing of it."""
         await self._tell(deployment, event)
-        await self._complete_undeploys(deployment)
         await discard(self._house, self._id)
 
     async def _tell(self, deployment: Deployment, event: e.Event) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import cattrs
 import msgspec
+import pytest
 import trio
 
 from actors.approver import AdminTokenApprover
@@ -34,6 +36,7 @@ from adapters.clock.fake import FakeClock
 from adapters.engine.fake import FakeEngine
 from adapters.gpu.fake import FakeGpu
 from adapters.runtime.fake import FakeRuntime
+from tests.support.soak.history import Fact, living, problems
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -48,8 +51,6 @@ HANG = 15.0
 
 MIB = 1 << 20
 
-Fact = dict[str, Any]
-
 
 @attrs.define(eq=False)
 class Household:
@@ -63,6 +64,8 @@ class Household:
     engine: FakeEngine
     gpu: FakeGpu
     clock: FakeClock
+    accepted: dict[str, str] = attrs.field(factory=dict)
+    """The type of each command that was sent and acknowledged, by its id."""
     _names: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
 
     @property
@@ -91,7 +94,18 @@ class Household:
         data = msgspec.json.encode(_plain(body))
         content = hashlib.blake2b(data + str(correlation).encode(), digest_size=16).hexdigest()
         with trio.fail_after(HANG):
-            return await self.desk.submit(key, Submission(identifier, correlation, body, data, content))
+            receipt = await self.desk.submit(key, Submission(identifier, correlation, body, data, content))
+        self.accepted[receipt.id] = type(body).__name__
+        return receipt
+
+    async def check(self) -> None:
+        """Wait until nothing is under way, and see that everything was told once and promises add up."""
+        await self.at_rest()
+        facts = await self.facts()
+        assert problems(facts, self.accepted) == []
+        world = self.store.world
+        assert sum(world.promised.values()) == sum(living(facts).values())
+        assert set(world.deployments) == set(living(facts)) == set(await self.runtime.running())
 
     async def deploying(self, key: Key, memory_bytes: int = 64 * MIB, **more: Any) -> tuple[str, str]:
         """A deploy that is accepted: the command's id and the deployment's."""
@@ -176,6 +190,7 @@ async def open_house(
     bounds: Bounds | None = None,
     gpu: FakeGpu | None = None,
     engines: Callable[[FakeEngine], Mapping[str, Engine]] | None = None,
+    make_runtime: Callable[[Path], FakeRuntime] = FakeRuntime,
     wrap_runtime: Callable[[FakeRuntime], Runtime] | None = None,
     wrap_gpu: Callable[[FakeGpu], Gpu] | None = None,
     commands_per_minute: int = 60,
@@ -189,12 +204,13 @@ async def open_house(
         bounds: how long things may take.
         gpu: its devices.
         engines: other engines than the one fake, given that.
+        make_runtime: another kind of fake.
         wrap_runtime, wrap_gpu: put something before the fake ones.
         commands_per_minute: of a key with a share.
         prepare: called before recovery, so that a test may hold something up from the start.
     """
     clock = clock or FakeClock()
-    runtime = FakeRuntime(folder)
+    runtime = make_runtime(folder)
     engine = FakeEngine(lives=runtime.is_running)
     gpu = gpu or FakeGpu()
     store = Store(folder, EnvelopeEncoder("urn:test", {}), clock)
@@ -233,33 +249,40 @@ def deploy(memory_bytes: int = 64 * MIB, **more: Any) -> DeployModel:
 
 
 @attrs.define
-class FullDisk:
-    """Lets the file system of chosen files have no room, until it has again."""
+class Disk:
+    """A disk that a test fills or holds up. Files are named `accepted.jsonl`, `keys.jsonl` and `events`."""
 
-    names: set[str] = attrs.field(factory=set)
+    full: set[str] = attrs.field(factory=set)
+    _held: dict[str, threading.Event] = attrs.field(factory=dict)
 
-    def fill(self, *names: str) -> None:
-        """No room for these files, or `events` for the event log's."""
-        self.names.update(names)
+    def hold(self, name: str) -> None:
+        """Let every write to a file wait."""
+        self._held[name] = threading.Event()
 
-    def free(self) -> None:
-        """Room again for all."""
-        self.names.clear()
+    def release(self, name: str) -> None:
+        """Let them go on."""
+        self._held.pop(name).set()
+
+    def append(self, name: str) -> bool:
+        """Called before each write, in its thread: whether there is room."""
+        held = self._held.get(name)
+        if held is not None and not held.wait(HANG):
+            raise TimeoutError(f"a write to {name} was held and not released")
+        return name not in self.full
 
 
-def full_disk(monkeypatch: Any) -> FullDisk:
-    """A disk that a test fills."""
-    disk = FullDisk()
+def disk_under(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """The disk under every house of a test."""
+    made = Disk()
     append = LineFile.append
 
-    def refuse(file: LineFile, data: bytes) -> int:
-        name = "events" if file.path.parent.name == "events" else file.path.name
-        if name in disk.names:
+    def before(file: LineFile, data: bytes) -> int:
+        if not made.append("events" if file.path.parent.name == "events" else file.path.name):
             raise NoRoom(file.path)
         return append(file, data)
 
-    monkeypatch.setattr(LineFile, "append", refuse)
-    return disk
+    monkeypatch.setattr(LineFile, "append", before)
+    return made
 
 
 def _plain(body: Command) -> Any:
