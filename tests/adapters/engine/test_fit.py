@@ -139,3 +139,12 @@ def test_a_model_of_few_tokens_is_served_with_all_it_has() -> None:
 
 def test_all_slots_together_are_told_as_one_context() -> None:
     assert served_tokens(Fit(4, 4096)) == 16384
+
+
+@pytest.mark.parametrize(("spare_mib", "slots"), [(10, 1), (19, 1), (20, 2), (40, 4), (90, 4)])
+def test_a_recurrent_models_slots_are_what_its_states_leave_room_for(spare_mib: int, slots: int) -> None:
+    needs = Needs(fixed_bytes=100 * MIB, slot_bytes=10 * MIB, token_bytes=0, context_tokens=4096)
+
+    assert fit(needs, (100 + spare_mib) * MIB) == Fit(slots, 4096)
+    with pytest.raises(PromiseTooSmall):
+        fit(needs, 109 * MIB)
