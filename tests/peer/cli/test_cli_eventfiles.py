@@ -70,6 +70,7 @@ def test_a_torn_last_line_is_not_read_until_it_is_whole(tmp_path: Path) -> None:
     path = write(tmp_path, "events/2026-10-19.jsonl", b"whole", torn=b'{"half')
     files = EventFiles(tmp_path)
     assert (forward(files), backward(files)) == ([b"whole"], [b"whole"])
+    assert files.passed_over == 0
     end = files.end()
     append(path, b' of it"}\n')
     assert forward(files, end) == [b'{"half of it"}']
