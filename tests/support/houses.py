@@ -6,12 +6,13 @@ peer's end does. The same folder opened again is a restart: the fake runtime rem
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import cattrs
@@ -22,13 +23,15 @@ import trio
 from actors.approver import AdminTokenApprover
 from actors.desk import Desk, Receipt, Submission
 from actors.house import Bounds, House
+from actors.kernel.child import Backoff
+from actors.kernel.services import Service, Services
 from actors.kernel.workers import Workers
 from actors.log.index import EventQuery
 from actors.log.linefile import LineFile, NoRoom
 from actors.messages.commands import Command, DeployModel, Prompt, Turn, UndeployModel
 from actors.messages.envelope import EnvelopeEncoder
 from actors.registrar import Registrar
-from actors.revoker import revoker_spec, wake_revoker
+from actors.revoker import wake_revoker
 from actors.state.keys import Grant, Issued, Key
 from actors.store import Store
 from actors.tree import Tree
@@ -36,6 +39,7 @@ from adapters.clock.fake import FakeClock
 from adapters.engine.fake import FakeEngine
 from adapters.gpu.fake import FakeGpu
 from adapters.runtime.fake import FakeRuntime
+from peer.lifecycle import Work
 from tests.support.soak.history import Fact, living, problems
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from adapters.engine.port import Engine
     from adapters.gpu.port import Gpu
     from adapters.runtime.port import Runtime
+    from peer.compose import Peer
 
 HANG = 15.0
 """A bound on a hang, no measure of speed."""
@@ -228,19 +233,19 @@ async def open_house(
     desk = Desk(house, tree, commands_per_minute=commands_per_minute)
     if prepare is not None:
         prepare(runtime, engine)
+    made = Household(house, tree, desk, registrar, runtime, engine, gpu, clock)
+    services = Services(
+        [
+            Service("the log", store.run, backoff=Backoff(first=0.005)),
+            Service("the workloads", Work(cast("Peer", made)).run, house.workers.stop),
+        ]
+    )
     async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
-        await nursery.start(house.workers.run)
-        house.workers.spawn(revoker_spec(house, tree))
-        await tree.recover()
+        await nursery.start(services.run)
         try:
-            yield Household(house, tree, desk, registrar, runtime, engine, gpu, clock)
+            yield made
         finally:
-            with trio.CancelScope(shield=True):
-                # As a peer stops: the actors first, the pen last.
-                with trio.move_on_after(5):
-                    await house.workers.stop()
-            nursery.cancel_scope.cancel("the test is over")
+            services.stop()
 
 
 def deploy(memory_bytes: int = 64 * MIB, **more: Any) -> DeployModel:
@@ -250,9 +255,14 @@ def deploy(memory_bytes: int = 64 * MIB, **more: Any) -> DeployModel:
 
 @attrs.define
 class Disk:
-    """A disk that a test fills or holds up. Files are named `accepted.jsonl`, `keys.jsonl` and `events`."""
+    """A disk that a test fills, breaks or holds up.
+
+    Files are named `accepted.jsonl`, `keys.jsonl` and `events`.
+    """
 
     full: set[str] = attrs.field(factory=set)
+    broken: list[str] = attrs.field(factory=list)
+    """The next write to each fails, and nobody knows what was stored."""
     _held: dict[str, threading.Event] = attrs.field(factory=dict)
 
     def hold(self, name: str) -> None:
@@ -268,6 +278,9 @@ class Disk:
         held = self._held.get(name)
         if held is not None and not held.wait(HANG):
             raise TimeoutError(f"a write to {name} was held and not released")
+        if name in self.broken:
+            self.broken.remove(name)
+            raise OSError(errno.EIO, "the disk failed")
         return name not in self.full
 
 
