@@ -7,7 +7,8 @@ the host but its user's rights.
 
 What a program can be held to without a container: no core dumps, files of 16 MiB at most, and, where the
 workload names a memory ceiling, `RLIMIT_DATA`: on Linux the kernel refuses each of its processes private
-memory past that. Files it maps and what it shares are not counted, nor is the sum over processes it starts.
+memory past that. What is reserved counts, so that each thread's stack counts whole (8 MiB as a rule); files
+it maps and what it shares do not count, nor is the sum taken over processes it starts.
 """
 
 import logging
