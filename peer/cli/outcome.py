@@ -57,7 +57,7 @@ def carry_out(work: Callable[[], int | None]) -> int:
         code = work() or DONE
         if sys.stdout is not None:  # it is where the caller closed it
             sys.stdout.flush()
-    except BaseException as error:  # noqa: BLE001 - the edge of the process: each becomes a line and a code
+    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:  # noqa: BLE001 - the process's edge
         return _told(error)
     return code
 
