@@ -1,6 +1,5 @@
 """Where every implementation meets its port: one peer, put together from its settings."""
 
-import os
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 
@@ -9,6 +8,8 @@ import attrs
 from actors.approver import AdminTokenApprover
 from actors.desk import Desk
 from actors.house import Bounds, House
+from actors.kernel.child import ChildSpec
+from actors.kernel.mailbox import Mailbox
 from actors.kernel.workers import Workers
 from actors.messages.envelope import EnvelopeEncoder
 from actors.registrar import Registrar
@@ -17,7 +18,7 @@ from actors.streams import Streams
 from actors.tree import Tree
 from adapters.clock.system import SystemClock
 from adapters.engine.fake import FakeEngine
-from adapters.engine.llamacpp import LlamaCpp
+from adapters.engine.llamacpp import LlamaCpp, find_llama_server, usable_cores
 from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import Engine, EngineName
 from adapters.gpu.host import HostGpu
@@ -41,6 +42,13 @@ def product_version() -> str:
 
 
 @attrs.frozen
+class _Programs:
+    runtime: Runtime
+    engines: Mapping[str, Engine]
+    background: tuple[ChildSpec, ...]
+
+
+@attrs.frozen
 class Peer:
     """A peer's parts, for its lifecycle to start, stop and look at."""
 
@@ -52,6 +60,8 @@ class Peer:
     streams: Streams
     app: DoorApp
     chat: OpenAiChat
+    background: tuple[ChildSpec, ...]
+    """Workers that serve the adapters, started with the others."""
 
 
 def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
@@ -67,13 +77,13 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
     encoder = EnvelopeEncoder(f"urn:best-peer:{folder.instance_id}", dict(catalogue.event_dataschemas))
     store = Store(folder.path, encoder, clock)
     chat = OpenAiChat()
-    runtime, engines = _programs(settings, folder, chat)
+    programs = _programs(settings, folder, chat)
     house = House(
         store=store,
         workers=Workers(),
         clock=clock,
-        runtime=runtime,
-        engines=engines,
+        runtime=programs.runtime,
+        engines=programs.engines,
         gpu=HostGpu(),
         bounds=Bounds(ready=settings.ready_seconds, load=settings.load_seconds),
         engine_memory_bytes=settings.engine_memory,
@@ -101,25 +111,28 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
         streams_per_credential=settings.streams_per_credential,
         data=folder.path,
     )
-    return Peer(settings, folder, house, tree, registrar, streams, DoorApp(door), chat)
+    return Peer(settings, folder, house, tree, registrar, streams, DoorApp(door), chat, programs.background)
 
 
-def _programs(
-    settings: Settings, folder: DataFolder, chat: OpenAiChat
-) -> tuple[Runtime, Mapping[str, Engine]]:
-    """The runtime that was chosen, and the engines it can run."""
+def _programs(settings: Settings, folder: DataFolder, chat: OpenAiChat) -> _Programs:
+    """The runtime that was chosen, the engines it can run, and what they do in the background."""
     if settings.runtime == "fake":
         fake = FakeRuntime(folder.path)
         names: tuple[EngineName, ...] = ("llamacpp", "ollama", "vllm")
-        return fake, {name: FakeEngine(name, lives=fake.is_running) for name in names}
+        return _Programs(fake, {name: FakeEngine(name, lives=fake.is_running) for name in names}, ())
+    models = ModelFolder(settings.models)
     llamacpp = LlamaCpp(
-        ModelFolder(settings.models), chat, cores=_cores(), llama_server=settings.llama_server
+        models, chat, cores=usable_cores(), llama_server=find_llama_server(settings.llama_server)
     )
-    return ProcessRuntime(folder.path, folder.instance_id), {llamacpp.name: llamacpp}
+    runtime = ProcessRuntime(folder.path, folder.instance_id)
+    return _Programs(runtime, {llamacpp.name: llamacpp}, (_learn_digests(models),))
 
 
-def _cores() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _learn_digests(models: ModelFolder) -> ChildSpec:
+    """Works out the digests of models that were put into the folder by hand: seconds a gigabyte, once."""
+
+    class Learn:
+        async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to it
+            await models.learn_digests()
+
+    return ChildSpec("model digests", Learn, capacity=0)

@@ -117,7 +117,7 @@ class Work:
         async with trio.open_nursery() as nursery:
             await nursery.start(house.workers.run)
             house.workers.spawn(revoker_spec(house, self._peer.tree))
-            await self._peer.tree.recover()
+            self._peer.tree.recover()
             task_status.started()
 
 
