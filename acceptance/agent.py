@@ -188,11 +188,7 @@ class Agent:
         with Follower(self._wire, surface, correlation) as follower:
             sent = time.monotonic()
             stood, self._stands = self._stands, True
-            try:
-                accepted = self._wire.post_json(surface.url("commands"), envelope)
-            except Refused:
-                self._stands = stood
-                raise
+            accepted = self._wire.post_json(surface.url("commands"), envelope)
             if accepted.member("correlationId") != correlation or accepted.member("id") != envelope["id"]:
                 raise Faulty(
                     f"{step.name} was accepted under other ids than it was sent with: {accepted.body}"

@@ -244,7 +244,8 @@ class Library:
     def _facts(self, name: str, data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         if name == "borrow-book":
             if self.refuses is not None:
-                return [("BorrowingRefused", {"reason": self.refuses})]
+                fetched = {"loan": LOAN, "fetched_pct": 40}
+                return [("BookFetched", fetched), ("BorrowingRefused", {"reason": self.refuses})]
             self.lent = True
             return [
                 ("BookFetched", {"loan": LOAN, "fetched_pct": 40}),

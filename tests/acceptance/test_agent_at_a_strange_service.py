@@ -76,13 +76,12 @@ def test_a_stream_cut_before_the_first_fact_is_made_up_for_from_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("acceptance.stream.FIRST_PAUSE", 0.0)
-    library = Library(breaks_after=0)
+    library = Library()
 
-    def mend(name: str) -> None:
+    def cut(name: str) -> None:
         library.breaks_after = 0 if name == "borrow-book" else None
 
-    library.on_send = mend
-    # The replay at the end needs a stream that tells something again; by then it does.
+    library.on_send = cut
     outcome = Run(library)()
     assert [fact.id for fact in outcome.taken[0].facts] == ["fact-1", "fact-2", "fact-3"]
 
