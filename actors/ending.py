@@ -5,7 +5,7 @@ import logging
 import trio
 
 from actors.house import House
-from actors.kernel.child import ChildSpec
+from actors.kernel.child import Backoff, Budget, ChildSpec
 from actors.kernel.mailbox import Mailbox
 from adapters.runtime.port import NotEnded, RuntimeFault
 
@@ -13,6 +13,9 @@ logger = logging.getLogger("best_peer.peer")
 
 RETRY_SECONDS = 5.0
 """Between two tries to end a program that was killed and is still there."""
+
+TRIED_ON = Budget(restarts=1000)
+"""More than there can be with a minute between them: what nobody else will end is never given up."""
 
 
 async def stop_for_good(house: House, workload: str) -> None:
@@ -46,4 +49,18 @@ def sweep_spec(house: House, workload: str) -> ChildSpec:
             await stop_for_good(house, workload)
             await discard(house, workload)
 
-    return ChildSpec(f"sweep {workload}", Sweep, capacity=0)
+    return ChildSpec(f"sweep {workload}", Sweep, budget=TRIED_ON, backoff=Backoff(1, 60), capacity=0)
+
+
+def orphans_spec(house: House) -> ChildSpec:
+    """Looks once, after a start, for programs of this peer that no deployment knows, and has each ended."""
+
+    class Orphans:
+        async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to it
+            for workload in await house.runtime.running():
+                # One started meanwhile is known: a deployment stands in the fold before its program runs.
+                if workload not in house.store.world.deployments:
+                    logger.warning("%s runs and nothing is known of it: ending it", workload)
+                    house.workers.spawn(sweep_spec(house, workload))
+
+    return ChildSpec("orphans", Orphans, capacity=0)

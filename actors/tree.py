@@ -1,13 +1,12 @@
 """Which actor carries out which command, and what is started again after a restart (F8, F37)."""
 
 import contextlib
-import logging
 from collections.abc import Callable
 
 import trio
 
 from actors.deployment import End, deployment_spec, undeployed
-from actors.ending import sweep_spec
+from actors.ending import orphans_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox, MailboxFull
@@ -27,8 +26,6 @@ from actors.messages.envelope import Fact
 from actors.prompt import AT_ONCE, prompt_spec
 from actors.registrar import Registrar
 from actors.turns import Turns
-
-logger = logging.getLogger("best_peer.peer")
 
 ROOM_RETRY_SECONDS = 5.0
 """Between two tries to write down that a key was given back, while the disk is full."""
@@ -78,8 +75,8 @@ class Tree:
             worker.mailbox.tell_nowait(end)
         return True
 
-    async def recover(self) -> None:
-        """After a start: take up what is unfinished, and end what runs without being known."""
+    def recover(self) -> None:
+        """After a start: take up what is unfinished, and end what runs without being known. Never waits."""
         house = self._house
         world = house.store.world
         # Whoever lined up before has ended; one that was stopped before it ran left its place taken.
@@ -90,10 +87,7 @@ class Tree:
             is_alive = accepted.subject is not None and accepted.subject in world.deployments
             if not is_alive:
                 self.begin(accepted)
-        for workload in await house.runtime.running():
-            if workload not in world.deployments:
-                logger.warning("%s runs and nothing is known of it: ending it", workload)
-                house.workers.spawn(sweep_spec(house, workload))
+        house.workers.spawn(orphans_spec(house))
 
     def _revoke_spec(self, accepted: Accepted) -> ChildSpec:
         house, registrar = self._house, self._registrar

@@ -263,6 +263,8 @@ class Disk:
     full: set[str] = attrs.field(factory=set)
     broken: list[str] = attrs.field(factory=list)
     """The next write to each fails, and nobody knows what was stored."""
+    refusals: int = 0
+    """Writes there was no room for."""
     _held: dict[str, threading.Event] = attrs.field(factory=dict)
 
     def hold(self, name: str) -> None:
@@ -281,7 +283,10 @@ class Disk:
         if name in self.broken:
             self.broken.remove(name)
             raise OSError(errno.EIO, "the disk failed")
-        return name not in self.full
+        if name in self.full:
+            self.refusals += 1
+            return False
+        return True
 
 
 def disk_under(monkeypatch: pytest.MonkeyPatch) -> Disk:
