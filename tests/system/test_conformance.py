@@ -1,6 +1,6 @@
 """Every rule of BEST 0.9.18 has a test named for it, or stands here with the reason why it has none.
 
-`tests/fixtures/conformance/rules.json` lists the rules by id and level: M must, S should, O optional, M10 must
+`tests/fixtures/conformance/rules.json` has the rules' ids and levels: M must, S should, O optional, M10 must
 from 0.10.0 on, N a pattern. A test shows a rule whose id, in lower case, is a part of its name.
 """
 
