@@ -1,15 +1,14 @@
-"""HTTP/1.1 between one connection and an ASGI app: hypercorn's protocol classes, with what they let through
-shut.
+"""HTTP/1.1 between one connection and an ASGI app: hypercorn's protocol classes, their holes closed.
 
 ``Http1`` is one connection's requests, ``Exchange`` is one of them with the app that answers it. Neither
-touches a
-socket: ``peer.door.server`` feeds them bytes and does what they ask through ``send``.
+touches a socket: ``peer.door.server`` feeds them bytes and does what they ask through ``send``.
 """
 
 from __future__ import annotations
 
 import logging
 from enum import Enum, auto
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
@@ -63,6 +62,13 @@ class Shared:
         self.app = app
         self.limits = limits
         self._on_request_done = on_request_done
+        self.seconds = {
+            Phase.HEAD: limits.header_seconds,
+            Phase.BODY: limits.body_seconds,
+            Phase.ANSWER: inf,
+            Phase.REST: limits.linger_seconds,
+            Phase.IDLE: limits.keep_alive_seconds,
+        }
         self.context = WorkerContext(None)
         self.stopping = trio.Event()
         self.failed_handshakes = 0
@@ -71,8 +77,7 @@ class Shared:
         self.config.h11_max_incomplete_size = limits.header_bytes
         self.config.keep_alive_max_requests = limits.requests_per_connection
         self.config.include_server_header = False
-        # Its logger would put handlers on loggers of the whole process; its access log costs a sixth of a
-        # request.
+        # Its logger would put handlers on loggers of the whole process, and its access log is slow.
         self.config.errorlog = self.config.accesslog = None
 
     async def begin_stop(self) -> None:
@@ -135,13 +140,17 @@ class Http1(H11Protocol):
             return Phase.HEAD if self._buffered() else Phase.IDLE
         return Phase.BODY if their is h11.SEND_BODY else Phase.ANSWER
 
+    def client_may_be_sending(self) -> bool:
+        """Whether a request is unfinished, or something followed one."""
+        finished = self.connection.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+        return not finished or self._buffered() > 0
+
     # From the client
 
     async def handle(self, event: Event) -> None:
         """Take bytes, or that the connection is closed (or about to be, by us)."""
         if isinstance(event, RawData):
-            # After the client's Connection: close, or ours, its bytes mean nothing; kept, they could fill the
-            # memory.
+            # After the client's Connection: close, or ours, its bytes mean nothing. Kept, they would pile up.
             if not self._over and self.connection.their_state is not h11.MUST_CLOSE:
                 self.connection.receive_data(event.data)
                 await self._handle_events()
@@ -262,8 +271,7 @@ class Http1(H11Protocol):
         await super().stream_send(event)
 
     def _closes_after_this(self) -> bool:
-        # Unasked, a client that waits for 100 may send its body or its next request: only closing tells them
-        # apart.
+        # A client that waited for 100 in vain may send its body or its next request; nothing tells which.
         waits = self._exchange is not None and self._exchange.waits_for_continue
         return waits or self.context.terminated.is_set()
 
@@ -272,8 +280,8 @@ class Http1(H11Protocol):
         if isinstance(event, h11.Response):
             self._record(event.status_code)
             if any(name == b"content-length" for name, _ in event.headers):
-                # Goes out with the body, in one write. A head without a length is a stream's: its client acts
-                # on it.
+                # Goes out with the body, in one write. A head without a length is a stream's: that one is
+                # wanted at once.
                 self._held = data
                 return
         data = self._held + data if self._held else data

@@ -264,6 +264,11 @@ def check_head(request: h11.Request, limits: Limits) -> Refusal | None:
     return None
 
 
+def plain_address(host: str) -> str:
+    """The address as its owner writes it: without the IPv6 dress of an IPv4 client on a socket for both."""
+    return host[7:] if host.startswith("::ffff:") and "." in host else host
+
+
 def address_key(host: str) -> str | None:
     """Who counts as one client: an IPv4 address, an IPv6 /64. None for this machine itself.
 

@@ -11,6 +11,7 @@ What an app must know:
 - ``scope["state"]`` is a dict of this request. ``stopping`` is a :class:`trio.Event`, set when the server
   begins to stop: end streams then. The app may set ``holder`` (whose credential it was, for the request's
   record) and, before it reads the body, ``body_limit_bytes`` (a lower limit than the server's).
+- A connection's next request waits until the app has returned from the one before.
 - **A client that leaves cancels the handler**, at whatever it awaits, also in the middle of a POST, and also
   when it only closed its sending half. Effects belong to an actor, never to a handler.
 - Too many bytes behind a request (``header_bytes``) stop the reading until its answer: such a client's
@@ -27,7 +28,6 @@ import socket
 import ssl
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -36,7 +36,7 @@ from hypercorn.trio.task_group import TaskGroup
 
 from peer.door import limits as words
 from peer.door.http1 import Http1, Phase, Shared
-from peer.door.limits import Gate, Limits, Refusal, RequestRecord, ServerStatistics, Tls
+from peer.door.limits import Gate, Limits, Refusal, RequestRecord, ServerStatistics, Tls, plain_address
 from peer.logs import ROOT
 
 if TYPE_CHECKING:
@@ -176,10 +176,11 @@ class Server:
     async def _serve(self, transport: trio.SocketStream) -> None:
         self._accepted += 1
         try:
-            client = transport.socket.getpeername()[:2]
+            host, port = transport.socket.getpeername()[:2]
             server = transport.socket.getsockname()[:2]
         except OSError:
             return  # reset before we came to it
+        client = (plain_address(host), port)
         refusal = self._gate.enter(client[0])
         if refusal is not None:
             self._refused += 1
@@ -257,7 +258,7 @@ class _Connection:
                 else:
                     await self._read()
                 await self._http.handle(Closed())
-                if self._hung_up:
+                if self._hung_up and self._http.client_may_be_sending():
                     await self._linger()
             finally:
                 # Before the wait for the app's task, which may be sending to a client that does not read.
@@ -300,16 +301,8 @@ class _Connection:
             await self._http.refuse(words.too_slow("body", self._limits.body_seconds))
 
     def _enter(self, phase: Phase) -> None:
-        limits = self._limits
-        seconds = {
-            Phase.HEAD: limits.header_seconds,
-            Phase.BODY: limits.body_seconds,
-            Phase.ANSWER: inf,
-            Phase.REST: limits.linger_seconds,
-            Phase.IDLE: limits.keep_alive_seconds,
-        }[phase]
         self._phase = phase
-        self._reading.deadline = trio.current_time() + seconds
+        self._reading.deadline = trio.current_time() + self._shared.seconds[phase]
 
     async def send(self, event: Event) -> None:
         """What the protocol wants done: bytes sent, the connection closed, or its idle time begun."""
@@ -387,7 +380,8 @@ def _guard_against_lost_peers(sock: socket.socket, limits: Limits) -> None:
             if hasattr(socket, name):  # macOS and Windows lack some
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.write_seconds * 1000))
+            # A little later than our own deadline, which counts those it cuts.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.write_seconds * 1500))
 
 
 def _descriptors() -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from peer.door.http1 import AsgiApp
 
-HANG = 8.0
+HANG = 20.0
 HOST = b"Host: door\r\n"
 GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
 QUICK = Limits(grace_seconds=0.2, linger_seconds=0.3)

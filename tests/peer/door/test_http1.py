@@ -138,11 +138,14 @@ async def test_a_connection_serves_one_request_after_another(pki: Pki | None) ->
 
 
 async def test_more_requests_at_once_than_are_kept_are_answered_in_turn(pki: Pki | None) -> None:
-    sizes = range(1000, 5000, 100)  # together far more than header_bytes
-    async with serving(quart_app(), pki=pki, limits=QUICK) as door, door.dial() as wire:
+    sizes = range(100, 4000, 100)  # together far more than header_bytes
+    limits = attrs.evolve(QUICK, header_bytes=1024)
+    async with serving(quart_app(), pki=pki, limits=limits) as door, door.dial() as wire:
         await wire.send(b"".join(post(b"/", bytes(size)) for size in sizes))
         for size in sizes:
             assert (await wire.answer(b"POST")).body == b'{"size":%d}\n' % size
+        wire.close()
+        await door.settled()
 
 
 async def test_leaving_is_noticed_behind_bytes_that_wait_for_their_turn(pki: Pki | None) -> None:
@@ -152,6 +155,19 @@ async def test_leaving_is_noticed_behind_bytes_that_wait_for_their_turn(pki: Pki
         await within(app.began)
         wire.close()
         await within(app.cancelled)
+
+
+async def test_an_app_may_ask_on_after_its_answer(pki: Pki | None) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await reply(send)
+        while (await receive())["type"] == "http.disconnect":
+            pass
+
+    async with serving(app, pki=pki, limits=QUICK) as door, door.dial() as wire:
+        await wire.send(GET)
+        assert (await wire.answer()).status == 200
+        wire.close()
+        await door.settled()
 
 
 async def test_a_client_with_a_pool_reuses_its_connection(some_pki: Pki) -> None:

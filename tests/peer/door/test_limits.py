@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from peer.door.limits import Gate, Limits, address_key
+from peer.door.limits import Gate, Limits, address_key, plain_address
 from tests.support.doorapps import Waiting, measure, ok, quart_app, reply
 from tests.support.rawhttp import GET, HANG, HOST, QUICK, Pki, post, serving, within
 
@@ -109,6 +109,16 @@ async def test_after_an_early_answer_an_endless_body_is_not_read(pki: Pki | None
         await door.settled()
 
 
+async def test_what_came_before_an_early_answer_counts_too(pki: Pki | None) -> None:
+    limits = attrs.evolve(QUICK, body_bytes=1000, linger_seconds=2 * HANG)
+    async with serving(ok, pki=pki, limits=limits) as door, door.dial() as wire:
+        await wire.send(b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
+        await wire.send(b"384\r\n" + bytes(900) + b"\r\n")
+        assert (await wire.answer(b"POST")).status == 200
+        await wire.send(b"c8\r\n" + bytes(200) + b"\r\n")
+        assert await wire.until_closed() == b""
+
+
 async def test_after_an_early_answer_a_body_that_never_ends_is_not_awaited(pki: Pki | None) -> None:
     async with serving(ok, pki=pki, limits=QUICK) as door, door.dial() as wire:
         await wire.send(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 8\r\n\r\nhalf")
@@ -176,13 +186,17 @@ async def test_a_body_that_drips_is_timed_out(pki: Pki | None) -> None:
         assert [record.status for record in door.records] == [408]
 
 
-@pytest.mark.parametrize("following", [b"", GET, b"GET"], ids=["alone", "pipelined", "half pipelined"])
+@pytest.mark.parametrize(
+    "following", [b"", GET, b"GET", GET * 50], ids=["alone", "pipelined", "half pipelined", "much pipelined"]
+)
 async def test_the_time_of_a_request_is_not_the_time_of_its_answer(pki: Pki | None, following: bytes) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await trio.sleep(0.5)
         await reply(send)
 
-    limits = attrs.evolve(QUICK, header_seconds=0.3, body_seconds=0.3, keep_alive_seconds=0.3)
+    limits = attrs.evolve(
+        QUICK, header_seconds=0.3, body_seconds=0.3, keep_alive_seconds=0.3, header_bytes=1024
+    )
     async with serving(app, pki=pki, limits=limits) as door, door.dial() as wire:
         await wire.send(post(b"/", b"1234") + following)
         assert (await wire.answer(b"POST")).status == 200
@@ -221,6 +235,14 @@ async def test_a_client_that_stalls_in_the_handshake_is_dropped(some_pki: Pki) -
 )
 def test_one_client_is_an_address_or_a_64(host: str, key: str | None) -> None:
     assert address_key(host) == key
+
+
+@pytest.mark.parametrize(
+    ("host", "plain"),
+    [("::ffff:192.0.2.7", "192.0.2.7"), ("192.0.2.7", "192.0.2.7"), ("2001:db8::1", "2001:db8::1")],
+)
+def test_an_ipv4_client_is_told_by_its_ipv4_address(host: str, plain: str) -> None:
+    assert plain_address(host) == plain
 
 
 def test_the_gate_forgets_addresses_that_left() -> None:

@@ -18,7 +18,7 @@ import trio.testing
 from peer.door.http1 import Http1
 from peer.door.limits import Limits, RequestRecord, Tls
 from peer.door.server import Server, bind
-from tests.support.doorapps import Flood, Waiting, ok, reply
+from tests.support.doorapps import Flood, Waiting, ok, reply, ticking
 from tests.support.rawhttp import GET, HANG, HOST, QUICK, Door, Pki, serving, within
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ async def test_accepted_sockets_watch_for_clients_that_vanish(pki: Pki | None) -
         sock = connection._transport.socket
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10500
 
 
 # Guard E: a client that leaves
@@ -337,6 +337,16 @@ async def test_requests_in_flight_get_their_answer_and_no_new_one_is_taken(pki: 
         assert answer.status == 200
         assert answer.headers[b"connection"] == b"close"
         assert await busy.until_closed() == b""
+
+
+async def test_streams_that_end_by_themselves_end_the_stop(pki: Pki | None) -> None:
+    limits = Limits(grace_seconds=10 * HANG, linger_seconds=10 * HANG)
+    async with serving(ticking, pki=pki, limits=limits) as door, door.dial() as wire:
+        await wire.send(GET)
+        await wire.until(b": hello\n\n")
+        door.server.stop()
+        await door.settled()  # though the client keeps its side open
+        assert (await wire.until_closed()).endswith(b": bye\n\n\r\n0\r\n\r\n")
 
 
 async def test_what_does_not_end_within_the_grace_is_cut(pki: Pki | None) -> None:
