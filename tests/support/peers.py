@@ -259,23 +259,24 @@ class PeerProcess:
             base_url=self.endpoint, verify=self.tls, trust_env=False, timeout=20, headers=headers
         )
 
+    def approve(self, client: httpx.Client, user_code: str, **grant: Any) -> None:
+        """Let an agent in, with the admin token in the data folder."""
+        headers = {"authorization": f"Bearer {read_admin_token(self.data)}"}
+        body = {"user_code": user_code, **grant}
+        answer = client.post("/admin/approve", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+    def poll(self, client: httpx.Client, device_code: str) -> httpx.Response:
+        """Ask once for the key of a sign-in that `best-mcp` began."""
+        form = {"grant_type": DEVICE_GRANT, "device_code": device_code, "client_id": "best-mcp"}
+        return client.post("/oauth/token", data=form)
+
     def sign_in(self, **grant: Any) -> str:
-        """A key, approved with the admin token in the data folder."""
+        """A key."""
         with self.client() as client:
-            begun = client.post("/oauth/device", data={"client_id": "an-agent"}).json()
-            token = read_admin_token(self.data)
-            approved = client.post(
-                "/admin/approve",
-                json={"user_code": begun["user_code"], **grant},
-                headers={"authorization": f"Bearer {token}"},
-            )
-            assert approved.status_code == 200, approved.text
-            form = {
-                "grant_type": DEVICE_GRANT,
-                "device_code": begun["device_code"],
-                "client_id": "an-agent",
-            }
-            key: str = client.post("/oauth/token", data=form).json()["access_token"]
+            begun = client.post("/oauth/device", data={"client_id": "best-mcp"}).json()
+            self.approve(client, begun["user_code"], **grant)
+            key: str = self.poll(client, begun["device_code"]).json()["access_token"]
             return key
 
     def __enter__(self) -> Self:
