@@ -137,6 +137,8 @@ def parse_listen(text: str) -> Address:
 def parse_endpoint(text: str) -> Endpoint:
     """Read a base URL: http or https, a host, a port and a path if any; a slash at its end is left off.
 
+    Port 0 stands for the one the door will listen on.
+
     Raises:
         AddressError: it is no such URL; the text names the part that is off.
     """
@@ -156,8 +158,8 @@ def parse_endpoint(text: str) -> Endpoint:
         raise AddressError("expected no user name or password in it")
     if "?" in text or "#" in text:
         raise AddressError("expected no query and no fragment")
-    if port == 0 or parts.netloc.endswith(":"):
-        raise AddressError("expected a port from 1 to 65535, or none")
+    if parts.netloc.endswith(":"):
+        raise AddressError("expected a port, or none and no colon")
     path = parts.path.rstrip("/")
     if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
         raise AddressError("expected a plain path, or none")
@@ -167,7 +169,7 @@ def parse_endpoint(text: str) -> Endpoint:
     if Address(host, 0).is_every_interface:
         raise AddressError("expected the one address that consumers reach, not every interface")
     scheme: Scheme = "https" if parts.scheme == "https" else "http"
-    return Endpoint(scheme, host, port or dict(_DEFAULT_PORTS)[scheme], path)
+    return Endpoint(scheme, host, dict(_DEFAULT_PORTS)[scheme] if port is None else port, path)
 
 
 def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -51,7 +51,7 @@ def serve(settings: Settings, folder: DataFolder, announce: Callable[[str], None
     _raise_descriptor_limit()
     sock = _bind(settings)
     _, port = sock.getsockname()[:2]
-    endpoint = settings.endpoint.at_port(port) if settings.listen.port == 0 else settings.endpoint
+    endpoint = settings.endpoint.at_port(port)
     tls = _tls(settings, folder, endpoint)
     try:
         trio.run(_main, settings, folder, endpoint, sock, tls, announce)

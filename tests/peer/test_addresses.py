@@ -77,8 +77,7 @@ def test_endpoints_are_read_and_written_without_a_slash_at_the_end(
         ("https://peer.example?", "no query"),
         ("https://peer.example/#", "no fragment"),
         ("https://me:secret@peer.example", "no user name"),
-        ("https://peer.example:0", "port from 1"),
-        ("https://peer.example:", "port from 1"),
+        ("https://peer.example:", "a port, or none"),
         ("https://peer.example/a/../b", "plain path"),
         ("https://peer.example/a%2fb", "plain path"),
         ("https://peer.example//a", "plain path"),
@@ -129,3 +128,7 @@ def test_every_interface_is_told_apart_in_both_families() -> None:
 def test_an_endpoint_takes_the_bound_port_only_where_its_own_was_left_open() -> None:
     assert str(Endpoint("http", "127.0.0.1", 0).at_port(40123)) == "http://127.0.0.1:40123"
     assert str(Endpoint("https", "peer.example", 443).at_port(7777)) == "https://peer.example"
+
+
+def test_port_0_of_an_endpoint_stands_for_the_port_that_the_door_gets() -> None:
+    assert str(parse_endpoint("https://127.0.0.1:0").at_port(40123)) == "https://127.0.0.1:40123"
