@@ -108,8 +108,8 @@ class Settings:
             otherwise="http:// and the listen address",
             parse=parse_endpoint,
             takes=ENDPOINT_EXPECTED,
-            help="The base URL that consumers are told; to be set when the door listens on every interface. Its "
-            "port may be 0 for the one the door gets.",
+            help="The base URL that consumers are told; to be set when the door listens on every "
+            "interface. Its port may be 0 for the one the door gets.",
         )
     )
     cleartext: Literal["vpn"] | None = attrs.field(
