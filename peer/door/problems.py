@@ -65,7 +65,6 @@ STATUS: Mapping[str, int] = {
     "TOO_MANY_UNFINISHED": 503,
     "NO_ROOM": 503,
     "LOG_UNAVAILABLE": 503,
-    "STOPPING": 503,
 }
 
 
