@@ -1,4 +1,4 @@
-"""Admission: decided and reserved in one go, durable or leaving nothing; a retry is answered (F3, F8, F18)."""
+"""Admission: decided and reserved in one go, durable or leaving nothing; retries answered (F3, F8, F18)."""
 
 from __future__ import annotations
 
