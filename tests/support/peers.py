@@ -6,6 +6,8 @@ kills it and starts it again. Both hand out `Agent`s: a key, and a client that s
 
 from __future__ import annotations
 
+import json
+import signal
 import ssl
 import subprocess
 import sys
@@ -243,15 +245,26 @@ class PeerProcess:
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        assert self.process is not None
-        self.process.kill()
-        self._reap()
+        self.send(signal.SIGKILL)
+        self.wait()
 
     def stop(self) -> int:
         """End it as its owner would; its exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
         assert self.process is not None
-        self.process.terminate()
-        return self._reap()
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        code = self.process.wait(STOP_SECONDS)
+        self.process.stdout.close()
+        return code
 
     def client(self, **headers: str) -> httpx.Client:
         """A client of its door; the caller closes it."""
@@ -283,12 +296,18 @@ class PeerProcess:
         return self.start()
 
     def __exit__(self, *exc: object) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None:
             self.kill()
 
-    def _reap(self) -> int:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        code = self.process.wait(STOP_SECONDS)
-        self.process.stdout.close()
-        return code
+
+def listen(client: httpx.Client, correlation: str, *, until: str) -> list[dict[str, Any]]:
+    """Every event under a correlation up to the first of a type, told already or still to come."""
+    told: list[dict[str, Any]] = []
+    parameters, headers = {"correlationId": correlation}, {"last-event-id": "from the beginning"}
+    with client.stream("GET", "/events/stream", params=parameters, headers=headers) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                told.append(json.loads(line.removeprefix("data: ")))
+                if told[-1]["type"] == until:
+                    break
+    return told

@@ -6,7 +6,6 @@ import socket
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 import trio
 from jsonschema import Draft202012Validator
@@ -15,7 +14,7 @@ from adapters.engine.port import EngineUnreachable
 from tests.support.agents import envelope
 from tests.support.answers import code, error, pointers
 from tests.support.best_schemas import best_errors
-from tests.support.peers import MODEL_BYTES, PeerProcess
+from tests.support.peers import MODEL_BYTES, PeerProcess, listen
 from tests.support.probes import strings_in
 
 if TYPE_CHECKING:
@@ -115,27 +114,13 @@ def test_k05_what_was_answered_is_kept_through_a_kill(tmp_path: Path) -> None:
             # On another port its schemas are at other addresses; what was sent is the same command.
             again = client.post("/commands", json={**sent, **moved(peer.endpoint)})
             assert (again.status_code, again.json()) == (201, answer.json())
-            told = types_under(client, sent["id"], until="DeploymentReady")
+            told = [e["type"] for e in listen(client, sent["id"], until="DeploymentReady")]
     assert told.count("DeploymentReady") == 1
     assert told.count("DeploymentStarted") == 1
 
 
 def moved(endpoint: str) -> dict[str, str]:
     return {"dataschema": f"{endpoint}/commands/deploy-model/1.0"}
-
-
-def types_under(client: httpx.Client, correlation: str, *, until: str) -> list[str]:
-    headers = {"last-event-id": "evt-none"}
-    told: list[str] = []
-    with client.stream(
-        "GET", "/events/stream", params={"correlationId": correlation}, headers=headers
-    ) as stream:
-        for line in stream.iter_lines():
-            if line.startswith("data: "):
-                told.append(httpx.Response(200, content=line[6:]).json()["type"])
-                if told[-1] == until:
-                    break
-    return told
 
 
 async def test_k06_k09_the_receipt_has_id_and_correlation(agent: Agent) -> None:
