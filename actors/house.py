@@ -28,8 +28,8 @@ class Bounds:
     ready: float = 900
     load: float = 3600
     prompt: float = 600
-    stop: float = 10
-    probe: float = 10
+    stop: float = 3
+    probe: float = 15
 
 
 def random_id(prefix: str) -> str:

@@ -12,7 +12,7 @@ from actors.messages import events as e
 from actors.messages.commands import Accepted, Prompt
 from actors.messages.envelope import Fact
 from actors.turns import Turn, Turns
-from adapters.engine.port import Chat, Engine, EngineFault, Message
+from adapters.engine.port import Answer, Chat, Engine, EngineFault, Message
 from adapters.runtime.port import Handle
 
 AT_ONCE = 16
@@ -79,10 +79,6 @@ class PromptActor:
         await self._tell(outcome)
 
     async def _attempt(self) -> e.PromptAnswered | e.PromptFailed:
-        reached = await self._address()
-        if reached is None:
-            return self._failed(*GONE)
-        engine, handle = reached
         prompt = self._prompt
         chat = Chat(
             messages=tuple(Message(m.role, m.content) for m in prompt.messages),
@@ -90,20 +86,48 @@ class PromptActor:
             temperature=prompt.temperature,
             stop=prompt.stop,
         )
-        try:
-            answer = await engine.answer(handle, chat)
-        except EngineFault as fault:
-            if self._house.addresses.get(prompt.deployment) is None:
+        while True:
+            reached = await self._address()
+            if reached is None:
                 return self._failed(*GONE)
-            return self._failed(fault.code, fault.reason, fault.fix)
-        return e.PromptAnswered(
-            deployment=prompt.deployment,
-            content=answer.content,
-            model=answer.model,
-            prompt_tokens=answer.prompt_tokens,
-            completion_tokens=answer.completion_tokens,
-            finish_reason=answer.finish_reason,
-        )
+            outcome = await self._ask(*reached, chat)
+            if isinstance(outcome, EngineFault):
+                if self._house.addresses.get(prompt.deployment) is None:
+                    return self._failed(*GONE)
+                return self._failed(outcome.code, outcome.reason, outcome.fix)
+            if outcome is not None:
+                return e.PromptAnswered(
+                    deployment=prompt.deployment,
+                    content=outcome.content,
+                    model=outcome.model,
+                    prompt_tokens=outcome.prompt_tokens,
+                    completion_tokens=outcome.completion_tokens,
+                    finish_reason=outcome.finish_reason,
+                )
+
+    async def _ask(self, engine: Engine, handle: Handle, chat: Chat) -> Answer | EngineFault | None:
+        """Ask the engine; None when its address was withdrawn first.
+
+        The question is dropped then: an engine that is asked to end waits for what it still answers.
+        """
+        outcome: Answer | EngineFault | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut_when_withdrawn, handle, nursery.cancel_scope)
+            try:
+                outcome = await engine.answer(handle, chat)
+            except EngineFault as fault:
+                outcome = fault
+            nursery.cancel_scope.cancel("answered")
+        return outcome
+
+    async def _cut_when_withdrawn(self, handle: Handle, asking: trio.CancelScope) -> None:
+        addresses = self._house.addresses
+        while True:
+            reached = addresses.get(self._prompt.deployment)
+            if reached is None or reached[1] is not handle:
+                asking.cancel("the deployment is ending")
+                return
+            await addresses.wait_changed()
 
     async def _address(self) -> tuple[Engine, Handle] | None:
         """Where the deployment is reached, once its actor has found it; None when it ended."""
