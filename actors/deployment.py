@@ -285,11 +285,21 @@ class DeploymentActor:
         if self._deployment() is not None:
             undeploy = await self._undeploy_of(deployment)
             facts = [] if undeploy is None else [undeployed(undeploy)]
-            if undeploy is None or deployment.command in self._house.store.world.unfinished:
-                reason = end.reason or "it was undeployed before it was ready"
+            reason = end.reason or self._why_ended(deployment, undeploy)
+            if reason is not None:
                 facts.insert(0, self._fact(deployment, e.DeploymentEnded(self._id, reason)))
             await self._tell_facts(*facts)
         await discard(self._house, self._id)
+
+    def _why_ended(self, deployment: Deployment, undeploy: Accepted | None) -> str | None:
+        """What the deployment's own holder is told; None where the undeploy's own fact tells them."""
+        if undeploy is None:
+            return "it was ended by the owner of this machine"
+        if undeploy.holder != deployment.holder:
+            return "it was undeployed by a key that was approved for everybody's workloads"
+        if deployment.command in self._house.store.world.unfinished:
+            return "it was undeployed before it was ready"
+        return None
 
     async def _undeploy_of(self, deployment: Deployment) -> Accepted | None:
         """The undeploy that was accepted for it, once it is sure that the disk has kept it."""

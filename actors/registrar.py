@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from actors.approver import Approver, Registration
-from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, digest, normal_user_code
+from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, State, digest, normal_user_code
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.rules.grants import check_grant, default_expiry
@@ -128,7 +128,7 @@ class Registrar:
         normal = normal_user_code(user_code)
         code = self._codes.by_user(normal)
         if code is None:
-            return Waiting(normal, self._codes.ended(normal) or "unknown")
+            return Waiting(normal, self._ended(normal) or "unknown")
         return Waiting(
             user_code=normal,
             state=code.state,
@@ -140,6 +140,17 @@ class Registrar:
             seconds_left=max(0, round(code.expires_at - trio.current_time())),
         )
 
+    def _ended(self, user_code: str) -> State | None:
+        """How a code stands that does not wait: also one that was approved before a restart."""
+        state = self._codes.ended(user_code)
+        approved = self._store.ring.approved_under(user_code)
+        if state is None and approved is not None:
+            return "expired" if self._is_late(approved) else "approved"
+        return state
+
+    def _is_late(self, approved: Approved) -> bool:
+        return self._clock.now_ms() - approved.approved_ms > LIFETIME_SECONDS * 1000
+
     async def approve(self, user_code: str, grant: Grant) -> Approved:
         """Approve a waiting code; the device's next poll gets a key.
 
@@ -150,7 +161,7 @@ class Registrar:
         normal = normal_user_code(user_code)
         code = self._codes.by_user(normal)
         if code is None or code.state != "pending":
-            raise _no_code(normal, code.state if code else self._codes.ended(normal))
+            raise _no_code(normal, code.state if code else self._ended(normal))
         check_grant(grant, is_session=code.lifetime == "session")
         granted = await self._approver.admit(
             Registration(normal, code.name, code.client_id, code.agent_label, code.address), grant
@@ -198,8 +209,7 @@ class Registrar:
             if code is not None and code.state in ("pending", "approved"):
                 raise PollRefused("authorization_pending", "nobody has approved this sign-in yet")
             raise PollRefused("invalid_grant", "this device_code is unknown or was used already")
-        late = self._clock.now_ms() - approved.approved_ms > LIFETIME_SECONDS * 1000
-        if approved.client_id != client_id or (code is None and late):
+        if approved.client_id != client_id or (code is None and self._is_late(approved)):
             raise PollRefused("invalid_grant", "this device_code is unknown or was used already")
         return await self._issue(approved, code)
 

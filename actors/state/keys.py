@@ -179,6 +179,10 @@ class KeyRing:
         """An approval whose key was not fetched yet."""
         return self._approved.get(device_digest)
 
+    def approved_under(self, user_code: str) -> Approved | None:
+        """The same by its user code; there are few, since each waits ten minutes at most for its device."""
+        return next((a for a in self._approved.values() if a.user_code == user_code), None)
+
     def ending(self) -> tuple[str, ...]:
         """Holders whose key was taken back and whose work must end and was not seen to."""
         return tuple(self._ending)

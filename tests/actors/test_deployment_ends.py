@@ -292,3 +292,16 @@ async def test_a_revoke_and_then_an_owners_undeploy_complete_both(tmp_path: Path
         house.runtime.end(deployment, 0)
         await house.completed(undeploy)
         await house.check()
+
+
+async def test_a_holder_is_told_when_another_key_ends_its_deployment(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        holder = await house.key(scopes=("deploy",))
+        everybodys = await house.key("owner")
+        deployment = await house.ready(holder)
+        await house.completed(await house.undeploy(everybodys, deployment))
+        ended = await house.told("DeploymentEnded")
+        undeployed = await house.told("Undeployed")
+    assert ended["holder"] == holder.holder
+    assert "everybody's" in ended["data"]["reason"]
+    assert undeployed["holder"] == everybodys.holder

@@ -264,3 +264,13 @@ async def test_a_key_that_the_disk_does_not_keep_is_not_issued_and_the_poll_may_
     monkeypatch.undo()
     assert (await poll(door.client(), begun["device_code"])).status_code == 200
     assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"
+
+
+async def test_a_code_approved_before_a_restart_is_known_to_page_and_owner(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        begun = await begin(door.client(), "lab")
+        await door.approve(begun["user_code"])
+    async with open_door(tmp_path) as door:
+        assert code(await door.approve(begun["user_code"]), 409) == "CODE_APPROVED"
+        page = await door.client().get("/device", params={"user_code": begun["user_code"]})
+        assert 'data-state="approved"' in page.text
