@@ -1,4 +1,4 @@
-"""One door as an ASGI app: its routes on Quart, its event stream straight on ASGI (F1 to F3).
+"""One door as an ASGI app: its routes on Quart, commands and the event stream straight on ASGI (F1 to F3).
 
 No view works: it reads, asks the desk or the registrar, and waits. A client that leaves cancels the view and
 loses the answer alone.
@@ -20,7 +20,7 @@ from peer.door.admin import Admin
 from peer.door.catalogue import QueryEntry
 from peer.door.context import WELL_KNOWN, Door
 from peer.door.events import get_events
-from peer.door.ingest import post_command
+from peer.door.ingest import serve_command
 from peer.door.manifest import DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, SignInGuidance
 from peer.door.problems import JSON, Send, error_body, refusal_answer, send_answer
 from peer.door.public import PublicPace
@@ -31,6 +31,7 @@ from peer.door.validation import Problems, check_query
 logger = logging.getLogger("best_peer.door")
 
 SCHEMA_JSON = "application/schema+json"
+COMMANDS_PATH = "/commands"
 STREAM_PATH = "/events/stream"
 PUBLIC = frozenset({WELL_KNOWN, DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, PAGE_PATH})
 
@@ -58,12 +59,17 @@ class DoorApp:
             if wait:
                 await send_answer(send, *_too_often(path, wait))
                 return
-        if path != STREAM_PATH:
+        method = scope["method"]
+        if path == COMMANDS_PATH and method == "POST":
+            await serve_command(self._door, scope, receive, send)
+        elif path == COMMANDS_PATH and method not in ("GET", "HEAD"):
+            await send_answer(send, *_not_allowed(method, ["GET", "HEAD", "POST"]))
+        elif path != STREAM_PATH:
             await self._app(scope, receive, send)
-        elif scope["method"] == "GET":
+        elif method == "GET":
             await serve_stream(self._door, scope, send)
         else:
-            await send_answer(send, *_not_allowed(scope["method"], ["GET"]))
+            await send_answer(send, *_not_allowed(method, ["GET"]))
 
 
 def _too_often(path: str, wait: int) -> tuple[bytes, int, dict[str, str]]:
@@ -120,14 +126,10 @@ def _protocol_routes(app: QuartTrio, door: Door) -> None:
     async def manifest() -> Response:
         return Response(door.manifest, 200, content_type=JSON)
 
-    @app.get("/commands")
+    @app.get(COMMANDS_PATH)
     async def commands() -> Response:
         key = door.key_of(_request())
         return Response(catalogue.commands_for(key.grant.scopes), 200, content_type=JSON)
-
-    @app.post("/commands")
-    async def ingest() -> Response:
-        return await post_command(door, _request())
 
     @app.get("/commands/<schema>/<version>")
     async def command_document(schema: str, version: str) -> Response:
