@@ -424,3 +424,19 @@ def test_counts_the_prompts_in_flight() -> None:
     world.accept(Accepted("p", "h-a", "c", "t", Prompt("dep-known", (Turn("user", "x"),))))
     assert world.prompts_in_flight() == 1
     assert [a.id for a in world.undeploys_of("dep-known")] == ["cmd-undeploy"]
+
+
+def test_a_stage_is_never_gone_back_from() -> None:
+    """An engine that was started again loads anew, and what was told stays true."""
+    world = world_with_one()
+    for fact in (e.DeploymentReady("dep-known", "m", "x", "cpu"), e.WeightsLoading("dep-known")):
+        world.apply(Fact(fact, "h-a", "c", "cmd-deploy"), "t")
+    assert world.deployments["dep-known"].was_ready
+
+
+def test_the_undeploy_that_came_first_ends_it() -> None:
+    world = world_with_one()
+    world.accept(Accepted("cmd-late", "h-a", "c", "t", UndeployModel("dep-known")))
+    ended_by = world.deployments["dep-known"].ended_by
+    assert ended_by is not None
+    assert ended_by.id == "cmd-undeploy"

@@ -243,9 +243,9 @@ class Soak:
     async def _settle(self) -> None:
         """Ask again what was not answered, and wait until every command that was kept has completed."""
         types = {c.id: c.type for c in self._ledger.sent.values()}
-        async with self._client() as http:
+        async with self._client() as http, trio.open_nursery() as nursery:
             for agent in self._agents:
-                await agent.settle(http)
+                nursery.start_soon(agent.settle, http)
         with trio.move_on_after(REST_SECONDS):
             while checks.under_way(self.data, types) or await self._is_ending():  # noqa: ASYNC110
                 await trio.sleep(POLL_SECONDS)
