@@ -1,6 +1,9 @@
 """What the queries answer, read from the fold and the devices just now (F16)."""
 
+from math import inf
 from typing import Any
+
+import trio
 
 from actors.house import House
 from actors.rules.refusal import Refusal
@@ -11,16 +14,45 @@ from adapters.gpu.port import Device
 
 MOST_MODELS = 200
 
+RECENT_SECONDS = 0.1
+"""What was read so lately is just now, to whoever asks: drivers and folders are read in threads, and many who
+ask at once would wait for each other."""
 
-async def hardware_state(house: House, key: Key | None, *, instance: str, version: str) -> dict[str, Any]:
+
+class Machine:
+    """A house's devices and models, as they are shown. Admission reads the devices for itself."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._devices: tuple[Device, ...] = ()
+        self._engines: list[dict[str, Any]] = []
+        self._read_at = -inf
+        self._reading = trio.Lock()
+
+    async def read(self) -> tuple[tuple[Device, ...], list[dict[str, Any]]]:
+        """Devices, and engines with their models; those who ask at the same time share one reading."""
+        if not self._is_recent():
+            async with self._reading:
+                if not self._is_recent():
+                    begun = trio.current_time()
+                    devices = await self.house.gpu.devices()
+                    engines = [await _engine(engine) for engine in self.house.engines.values()]
+                    self._devices, self._engines, self._read_at = devices, engines, begun
+        return self._devices, self._engines
+
+    def _is_recent(self) -> bool:
+        return trio.current_time() - self._read_at < RECENT_SECONDS
+
+
+async def hardware_state(machine: Machine, key: Key | None, *, instance: str, version: str) -> dict[str, Any]:
     """The devices a key may use, what runs on them, and what may be deployed; None is the owner."""
-    devices = await house.gpu.devices()
+    devices, engines = await machine.read()
     if key is not None and key.grant.accelerators_only:
         devices = tuple(d for d in devices if not d.is_cpu)
     return {
         "peer": {"instance": instance, "version": version},
-        "devices": [_device(d, house) for d in devices],
-        "engines": [await _engine(engine) for engine in house.engines.values()],
+        "devices": [_device(d, machine.house) for d in devices],
+        "engines": engines,
     }
 
 

@@ -14,7 +14,7 @@ from quart import Request, Response
 
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
-from actors.reports import hardware_state, workloads
+from actors.reports import Machine, hardware_state, workloads
 from actors.revoker import wake_revoker
 from actors.rules.grants import scopes_when_unsaid
 from actors.rules.refusal import Refusal
@@ -58,6 +58,7 @@ class Admin:
 
     def __init__(self, door: Door) -> None:
         self._door = door
+        self._machine = Machine(door.house)
 
     def check(self, request: Request) -> None:
         """Whether the request comes from the owner.
@@ -137,7 +138,7 @@ class Admin:
     async def status(self, request: Request) -> Response:  # noqa: ARG002 - one signature for all views
         """GET: devices, workloads and keys, for the owner."""
         door = self._door
-        hardware = await hardware_state(door.house, None, instance=door.instance, version=door.version)
+        hardware = await hardware_state(self._machine, None, instance=door.instance, version=door.version)
         now = door.house.clock.now_ms()
         return _json(
             {

@@ -14,7 +14,7 @@ from quart import Request, Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from actors.reports import hardware_state, workloads
+from actors.reports import Machine, hardware_state, workloads
 from actors.rules.refusal import Refusal
 from peer.door.admin import Admin
 from peer.door.catalogue import QueryEntry
@@ -121,6 +121,7 @@ def _quart(door: Door) -> QuartTrio:
 
 def _protocol_routes(app: QuartTrio, door: Door) -> None:
     catalogue = door.catalogue
+    machine = Machine(door.house)
 
     @app.get(WELL_KNOWN)
     async def manifest() -> Response:
@@ -157,7 +158,7 @@ def _protocol_routes(app: QuartTrio, door: Door) -> None:
 
     @app.get("/queries/<schema>")
     async def query(schema: str) -> Response:
-        return await _answer_query(door, _request(), schema)
+        return await _answer_query(door, machine, _request(), schema)
 
     @app.get("/workflows")
     async def workflows() -> Response:
@@ -227,7 +228,7 @@ def _error_handlers(app: QuartTrio) -> None:
         return Response(body, 500, content_type=JSON)
 
 
-async def _answer_query(door: Door, asked: Request, schema: str) -> Response:
+async def _answer_query(door: Door, machine: Machine, asked: Request, schema: str) -> Response:
     key = door.key_of(asked)
     entry: QueryEntry | None = door.catalogue.query(schema)
     if entry is None:
@@ -236,7 +237,7 @@ async def _answer_query(door: Door, asked: Request, schema: str) -> Response:
     if isinstance(parameters, Problems):
         raise Refusal(parameters.code, parameters.message, **parameters.details())
     if schema == "get-hardware-state":
-        answer = await hardware_state(door.house, key, instance=door.instance, version=door.version)
+        answer = await hardware_state(machine, key, instance=door.instance, version=door.version)
     else:
         answer = workloads(door.house, key, parameters.get("deployment"))
     return Response(orjson.dumps(answer), 200, content_type=JSON)

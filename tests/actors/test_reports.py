@@ -1,0 +1,65 @@
+"""What the queries answer: the machine's devices and models, read once for many who ask."""
+
+from pathlib import Path
+
+import attrs
+import trio
+import trio.testing
+
+from actors.house import House
+from actors.kernel.workers import Workers
+from actors.messages.envelope import EnvelopeEncoder
+from actors.reports import RECENT_SECONDS, Machine, hardware_state
+from actors.state.keys import Grant, Key
+from actors.store import Store
+from adapters.clock.fake import FakeClock
+from adapters.engine.fake import FakeEngine
+from adapters.gpu.fake import FakeGpu, cpu_device, cuda_device
+from adapters.runtime.fake import FakeRuntime
+
+
+def machine_of(folder: Path, gpu: FakeGpu) -> Machine:
+    """A machine whose house is not even started: reports only read."""
+    clock = FakeClock()
+    return Machine(
+        House(
+            store=Store(folder, EnvelopeEncoder("urn:test", {}), clock),
+            workers=Workers(),
+            clock=clock,
+            runtime=FakeRuntime(folder),
+            engines={"llamacpp": FakeEngine()},
+            gpu=gpu,
+        )
+    )
+
+
+async def test_those_who_ask_at_the_same_time_share_one_reading(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    gpu = FakeGpu()
+    machine = machine_of(tmp_path, gpu)
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(machine.read)
+    assert gpu.reads == 1
+
+
+async def test_a_reading_is_made_anew_once_it_is_not_recent(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    gpu = FakeGpu()
+    machine = machine_of(tmp_path, gpu)
+    await machine.read()
+    gpu.put(attrs.evolve(cpu_device(), memory_free_bytes=7))
+    mock_clock.jump(RECENT_SECONDS * 0.9)
+    assert (await machine.read())[0][0].memory_free_bytes != 7
+    mock_clock.jump(RECENT_SECONDS * 0.2)
+    assert (await machine.read())[0][0].memory_free_bytes == 7
+
+
+async def test_a_key_for_accelerators_alone_is_shown_no_processor(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, FakeGpu((cpu_device(), cuda_device())))
+    narrow = Key("h-1", "agent", Grant(accelerators_only=True), 0)
+    for key, shown in ((None, ["cpu", "gpu-0"]), (narrow, ["gpu-0"])):
+        state = await hardware_state(machine, key, instance="p-1", version="1")
+        assert [device["id"] for device in state["devices"]] == shown
