@@ -56,6 +56,10 @@ class Store:
         """Remember the command of a record that was put, until it is durable or failed."""
         self._admitted[record.id] = accepted
 
+    def is_waiting(self, identifier: str) -> bool:
+        """Whether the disk has yet to say if it has kept a command."""
+        return identifier in self._admitted
+
     async def wait_settled(self, identifier: str) -> None:
         """Wait until it is sure whether the disk has kept a command: the fold then says which."""
         found = self.accepted.find(identifier)

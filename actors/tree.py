@@ -85,7 +85,8 @@ class Tree:
             house.workers.spawn(deployment_spec(house, identifier))
         for accepted in tuple(world.unfinished.values()):
             is_alive = accepted.subject is not None and accepted.subject in world.deployments
-            if not is_alive:
+            # One that is not durable yet begins when it is, as any other.
+            if not is_alive and not house.store.is_waiting(accepted.id):
                 self.begin(accepted)
         house.workers.spawn(orphans_spec(house))
 

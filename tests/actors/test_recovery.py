@@ -19,7 +19,7 @@ from adapters.engine.port import ModelNotFound
 from adapters.gpu.fake import FakeGpu
 from adapters.runtime.fake import FakeRuntime
 from adapters.runtime.port import NotEnded
-from tests.support.houses import MIB, Household, deploy, open_house
+from tests.support.houses import MIB, Disk, Household, deploy, open_house
 from tests.support.soak.history import problems
 
 if TYPE_CHECKING:
@@ -376,6 +376,23 @@ async def test_a_job_accepted_by_a_peer_that_ran_jobs_is_failed_with_the_fix(tmp
         await house.at_rest()
         (fact,) = await house.facts()
         assert (fact["type"], fact["data"]["code"]) == ("CommandFailed", "JOBS_UNAVAILABLE")
+
+
+async def test_a_command_that_is_not_durable_yet_is_not_taken_up(tmp_path: Path, disk: Disk) -> None:
+    """The actors alone were restarted: it begins when the disk has kept it, and once."""
+    async with open_house(tmp_path) as house:
+        key = await house.key()
+        deployment = await house.ready(key)
+        disk.hold("accepted.jsonl")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(house.prompt, key, deployment)
+            await house.until(lambda: bool(house.store.world.unfinished))
+            house.tree.recover()
+            await trio.testing.wait_all_tasks_blocked()
+            assert house.engine.asked == []
+            disk.release("accepted.jsonl")
+        await house.check()
+        assert len(house.engine.asked) == 1
 
 
 async def test_many_restarts_in_the_midst_of_everything_tell_nothing_twice(tmp_path: Path) -> None:
