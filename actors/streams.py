@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 import trio
 
+from actors.log.eventlog import Read
 from actors.log.index import EventQuery
 from actors.store import Store
 
@@ -19,13 +20,49 @@ BATCH_BYTES = 256 << 10
 """A batch is cut past this size; one larger fact still goes out alone."""
 
 
+class LastBatch:
+    """The batch that was joined last: streams that are sent the same facts share its bytes."""
+
+    def __init__(self) -> None:
+        self._first = self._last = -1
+        self._frames = b""
+
+    def join(self, read: Read) -> tuple[bytes, int]:
+        """The frames of what was read, one at least, and where the reader then stands."""
+        facts = read.facts
+        first, last = facts[0][0], facts[-1][0]
+        # Where none between the two was left out, the two tell which facts they are.
+        is_run = last - first == len(facts) - 1
+        if is_run and first == self._first and last == self._last:
+            return self._frames, read.position
+        frames = [frame for _, frame in facts]
+        if len(frames) > 1 and sum(map(len, frames)) > BATCH_BYTES:
+            fitting = _fitting(frames)
+            return b"".join(frames[:fitting]), facts[fitting][0]
+        joined = b"".join(frames)
+        if is_run:
+            self._first, self._last, self._frames = first, last, joined
+        return joined, read.position
+
+
+def _fitting(frames: list[bytes]) -> int:
+    """How many of these, which are too large together, fit a batch; one at least."""
+    size = len(frames[0])
+    for at, frame in enumerate(frames[1:], 1):
+        size += len(frame)
+        if size > BATCH_BYTES:
+            return at
+    return len(frames)
+
+
 class Stream:
     """One subscriber's cursor."""
 
-    def __init__(self, store: Store, query: EventQuery, position: int) -> None:
+    def __init__(self, store: Store, query: EventQuery, position: int, last_batch: LastBatch) -> None:
         self._events = store.events
         self._query = query
         self._position = position
+        self._last_batch = last_batch
         self._is_ended = False
         self._scope: trio.CancelScope | None = None
 
@@ -41,20 +78,11 @@ class Stream:
             while not self._is_ended:
                 read = await self._events.read(self._query, self._position, BATCH)
                 if read.facts:
-                    frames, self._position = _cut(read.facts, read.position)
-                    return b"".join(frames)
+                    frames, self._position = self._last_batch.join(read)
+                    return frames
                 self._position = read.position
                 await self._events.wait_for_news(self._position)
         return None if self._is_ended else b""
-
-
-def _cut(facts: list[tuple[int, bytes]], position: int) -> tuple[list[bytes], int]:
-    size = 0
-    for at, (seq, frame) in enumerate(facts):
-        size += len(frame)
-        if size > BATCH_BYTES and at > 0:
-            return [f for _, f in facts[:at]], seq
-    return [f for _, f in facts], position
 
 
 class Streams:
@@ -64,6 +92,7 @@ class Streams:
         self._store = store
         self._open: dict[str, OrderedDict[Stream, None]] = {}
         self._count = 0
+        self._last_batch = LastBatch()
 
     def open(self, holder: str, query: EventQuery, last_event_id: str | None, most: int | None) -> Stream:
         """A stream from now on, or from behind the event that was seen last.
@@ -72,7 +101,7 @@ class Streams:
         """
         events = self._store.events
         position = events.end if last_event_id is None else events.position_after(last_event_id)
-        stream = Stream(self._store, query, position)
+        stream = Stream(self._store, query, position, self._last_batch)
         held = self._open.setdefault(holder, OrderedDict())
         while most is not None and len(held) >= most:
             oldest = next(iter(held))
