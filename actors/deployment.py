@@ -10,7 +10,7 @@ import attrs
 import trio
 from msgspec import UNSET, UnsetType
 
-from actors.ending import discard, stop_for_good, sweep_spec
+from actors.ending import discard, named, stop_for_good, sweep_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
@@ -111,7 +111,7 @@ class DeploymentActor:
         return True
 
     def _given_up(self, deployment: Deployment, crash: BaseException) -> e.Event:
-        reason = f"this peer's own part of it kept failing: {type(crash).__name__}"
+        reason = f"this peer's own part of it kept failing: {named(crash)}"
         fix = "deploy the model again; the owner of the machine finds why in its log"
         if deployment.command in self._house.store.world.unfinished:
             return e.DeploymentFailed(self._id, "INTERNAL", reason, fix)

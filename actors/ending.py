@@ -18,6 +18,18 @@ TRIED_ON = Budget(restarts=1000)
 """More than there can be with a minute between them: what nobody else will end is never given up."""
 
 
+def named(crash: BaseException) -> str:
+    """What a told fact says of a crash: the kinds of error in it, three at most, and nothing they carry."""
+    leaves, kinds = [crash], dict[str, None]()
+    while leaves and len(kinds) < 3:
+        one = leaves.pop(0)
+        if isinstance(one, BaseExceptionGroup):
+            leaves += one.exceptions
+        else:
+            kinds[type(one).__name__] = None
+    return ", ".join(kinds)
+
+
 async def stop_for_good(house: House, workload: str) -> None:
     """Return when the program is gone, however often it has to be asked. Ending what does not run is done."""
     while True:

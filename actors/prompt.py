@@ -5,6 +5,7 @@ Sixteen at a time on one peer, in the order they were accepted; ten minutes each
 
 import trio
 
+from actors.ending import named
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
@@ -61,7 +62,7 @@ class PromptActor:
     async def give_up(self, crash: BaseException) -> None:
         """Fail it after repeated crashes."""
         if self._is_open():
-            reason = f"this peer failed over it: {type(crash).__name__}"
+            reason = f"this peer failed over it: {named(crash)}"
             await self._tell(self._failed("INTERNAL", reason, "send it again"))
 
     def _is_open(self) -> bool:

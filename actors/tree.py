@@ -6,7 +6,7 @@ from collections.abc import Callable
 import trio
 
 from actors.deployment import End, deployment_spec, undeployed
-from actors.ending import orphans_spec
+from actors.ending import named, orphans_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox, MailboxFull
@@ -107,7 +107,7 @@ class Tree:
                     )
 
         async def exhausted(crash: BaseException) -> None:
-            reason = f"this peer failed over it: {type(crash).__name__}"
+            reason = f"this peer failed over it: {named(crash)}"
             fix = "ask the owner of the machine to take the key back (best-peer revoke)"
             if accepted.id in house.store.world.unfinished:
                 await house.store.events.tell(failed(accepted, "INTERNAL", reason, fix))

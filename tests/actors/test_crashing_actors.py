@@ -316,3 +316,50 @@ async def test_a_key_is_given_back_once_there_is_room_to_write_it_down(tmp_path:
         await house.completed(command)
         await house.check()
         assert await house.types() == ["AgentRevoked"]
+
+
+async def test_a_prompt_that_keeps_crashing_is_failed_and_gives_its_turn_back(tmp_path: Path) -> None:
+    breaks = Breaks()
+    async with house_with(breaks, tmp_path) as house:
+        key = await house.key()
+        deployment = await house.ready(key)
+        breaks.always = "answer"
+        prompts = [await house.prompt(key, deployment) for _ in range(20)]
+        await house.completed(*prompts)
+        for prompt in prompts:
+            (fact,) = await house.facts(prompt)
+            assert (fact["type"], fact["data"]["code"]) == ("PromptFailed", "INTERNAL")
+            assert fact["data"]["reason"].endswith(": Bug")
+        breaks.always = None
+        again = await house.prompt(key, deployment)
+        await house.completed(again)
+        assert await house.types(again) == ["PromptAnswered"]
+        await house.check()
+
+
+class DiesWhileItLoads(FakeEngine):
+    """Its program ends, and so does the actor that watches it."""
+
+    runtime: FakeRuntime
+
+    async def make_ready(self, handle: Any, progress: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.runtime.end(handle.workload, 9, output="no more\n")
+        raise Bug("make_ready")
+
+
+async def test_an_end_that_the_actor_missed_is_told_by_its_code_all_the_same(tmp_path: Path) -> None:
+    """The peer runs on, so it is not told to have restarted."""
+    engine = DiesWhileItLoads()
+
+    def prepare(runtime: FakeRuntime, _: FakeEngine) -> None:
+        engine.runtime = runtime
+
+    async with open_house(tmp_path, engines=lambda _: {"llamacpp": engine}, prepare=prepare) as house:
+        command, _ = await house.deploying(await house.key())
+        await house.completed(command)
+        await house.check()
+        fact = (await house.facts())[-1]
+        assert (fact["type"], fact["data"]["exit_code"]) == ("DeploymentFailed", 9)
+        assert fact["data"]["code"] != "INTERRUPTED"
+        assert "no more" in fact["data"]["reason"]

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import trio
 
+from actors.kernel.child import Backoff
 from actors.log.accepted import Record
 from actors.messages.commands import RevokeAgent
 from adapters.engine.fake import FakeEngine
@@ -376,6 +377,19 @@ async def test_a_job_accepted_by_a_peer_that_ran_jobs_is_failed_with_the_fix(tmp
         await house.at_rest()
         (fact,) = await house.facts()
         assert (fact["type"], fact["data"]["code"]) == ("CommandFailed", "JOBS_UNAVAILABLE")
+
+
+async def test_a_key_given_back_that_nobody_knows_fails_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past its budget: told, and not tried at every start."""
+    monkeypatch.setattr(Backoff, "seconds", lambda self, attempt: 0.001)
+    write_accepted(tmp_path, record("RevokeAgent", {}))
+    async with open_house(tmp_path) as house:
+        fact = await house.told("CommandFailed")
+        assert (fact["data"]["code"], fact["data"]["command_type"]) == ("INTERNAL", "RevokeAgent")
+        await house.at_rest()
+        assert len(await house.facts()) == 1
 
 
 async def test_a_command_that_is_not_durable_yet_is_not_taken_up(tmp_path: Path, disk: Disk) -> None:
