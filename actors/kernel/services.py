@@ -118,7 +118,7 @@ class Services:
                     except Exception as error:  # noqa: BLE001 - raised below, bare, once all have stopped
                         failure.append(error)
                     finally:
-                        await self._stop_from(0)
+                        await self._stop_from(0)  # noqa: ASYNC102 - bounded by the graces, see above
             outer.cancel_scope.cancel("all services have ended")
         if failure:
             raise failure[0]

@@ -6,6 +6,7 @@ are one space of names, each owned by the credential that used it first.
 
 from __future__ import annotations
 
+import logging
 import os
 from array import array
 from collections.abc import Callable, Collection
@@ -17,6 +18,8 @@ import trio
 from actors.log.journal import Batch, Journal, JournalStatistics
 from actors.log.linefile import LineFile, NoRoom, lines_of, sync_folder
 from actors.log.runs import SortedRuns
+
+logger = logging.getLogger("best_peer.log")
 
 COMPACT_BYTES = 16 << 20
 """The file is compacted at start, and when it has doubled past this many bytes."""
@@ -92,7 +95,8 @@ class AcceptedLog:
         self._ids = SortedRuns()
         self._names = SortedRuns()
         self._waiting: dict[str, tuple[Record, Batch[Record]]] = {}
-        self._waiting_names: dict[str, str] = {}
+        # Each name's holder, and how many waiting records bear it: one may fail while another still waits.
+        self._waiting_names: dict[str, tuple[str, int]] = {}
         self._compact_at = COMPACT_BYTES
         self._whole = 0
         self._retired: list[LineFile] = []
@@ -118,25 +122,11 @@ class AcceptedLog:
             OSError: the file cannot be read or written.
         """
         log = cls(path, unfinished, kept, failed)
-        offset, bad_from = 0, -1
-        for count, line in enumerate(lines_of(path)):
-            try:
-                record = log._decode(line)
-                whole = line.endswith(b"\n")
-            except msgspec.DecodeError:
-                whole = False
-            if whole:
-                bad_from = -1
-                log._enter(record, offset)
-                log._whole += record.is_whole
-                found(record)
-            elif bad_from < 0:
-                bad_from = offset
-            offset += len(line)
-            if count % _CHECKPOINT_EVERY == 0:
-                await trio.lowlevel.checkpoint()
-        if bad_from >= 0:
-            log._store.file.set_aside_from(bad_from)
+        try:
+            await log._replay(found)
+        except BaseException:
+            log.close()
+            raise
         return log
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -145,13 +135,20 @@ class AcceptedLog:
         Raises:
             OSError: the file is in an unknown state: open it anew.
         """
-        keep = frozenset(self._unfinished())
-        if self._whole - len(keep) > len(self._store.offsets) // _WORTHWHILE:
-            await trio.to_thread.run_sync(self._compact, keep)
         try:
+            keep = frozenset(self._unfinished())
+            if self._whole - len(keep) > len(self._store.offsets) // _WORTHWHILE:
+                await trio.to_thread.run_sync(self._compact, keep)
+            else:
+                self._compact_at = max(COMPACT_BYTES, 2 * self._store.file.size)
             await self._journal.run(task_status=task_status)
         finally:
-            self._store.file.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the file: for who opened a log and does not run it."""
+        self._store.file.close()
+        self._close_retired()
 
     def put(self, record: Record) -> Batch[Record]:
         """Make a record durable; wait on the batch. Never a checkpoint.
@@ -161,7 +158,9 @@ class AcceptedLog:
         """
         batch = self._journal.put(record)
         self._waiting[record.id] = (record, batch)
-        self._waiting_names[record.id] = self._waiting_names[record.correlationid] = record.holder
+        for name in {record.id, record.correlationid}:
+            _, count = self._waiting_names.get(name, ("", 0))
+            self._waiting_names[name] = (record.holder, count + 1)
         return batch
 
     def find(self, identifier: str) -> tuple[Record, Batch[Record] | None] | None:
@@ -177,9 +176,9 @@ class AcceptedLog:
 
     def owner(self, name: str) -> str | None:
         """The holder that used a name first, as a command's id or as a correlation; None when nobody did."""
-        holder = self._waiting_names.get(name)
-        if holder is not None:
-            return holder
+        waiting = self._waiting_names.get(name)
+        if waiting is not None:
+            return waiting[0]
         for runs in (self._ids, self._names):
             for row in runs.rows(name):
                 record = self._at(row)
@@ -193,6 +192,35 @@ class AcceptedLog:
     def statistics(self) -> JournalStatistics:
         """The pen's figures."""
         return self._journal.statistics()
+
+    async def _replay(self, found: Callable[[Record], None]) -> None:
+        offset, bad_from = 0, -1
+        for count, line in enumerate(lines_of(self._path)):
+            try:
+                record = self._decode(line)
+                whole = line.endswith(b"\n")
+            except msgspec.DecodeError:
+                whole = False
+            if whole:
+                if bad_from >= 0:
+                    logger.error(
+                        "%s: bytes %d to %d are no command and are passed over", self._path, bad_from, offset
+                    )
+                    bad_from = -1
+                self._enter(record, offset)
+                self._whole += record.is_whole
+                found(record)
+            elif bad_from < 0:
+                bad_from = offset
+            offset += len(line)
+            if count % _CHECKPOINT_EVERY == 0:
+                await trio.lowlevel.checkpoint()
+        if bad_from >= 0:
+            self._store.file.set_aside_from(bad_from)
+
+    def _close_retired(self) -> None:
+        while self._retired:
+            self._retired.pop().close()
 
     def _at(self, row: int) -> Record:
         store = self._store
@@ -208,8 +236,10 @@ class AcceptedLog:
 
     def _forget_waiting(self, record: Record) -> None:
         self._waiting.pop(record.id, None)
-        self._waiting_names.pop(record.id, None)
-        self._waiting_names.pop(record.correlationid, None)
+        for name in {record.id, record.correlationid}:
+            holder, count = self._waiting_names.pop(name)
+            if count > 1:
+                self._waiting_names[name] = (holder, count - 1)
 
     def _prepare(self, records: list[Record]) -> _Payload:
         keep = None
@@ -229,8 +259,7 @@ class AcceptedLog:
             self._forget_waiting(record)
             self._kept(record)
             offset += len(line) + 1
-        while self._retired:
-            self._retired.pop().close()
+        self._close_retired()
 
     def _failed(self, records: list[Record]) -> None:
         for record in records:
@@ -239,6 +268,8 @@ class AcceptedLog:
 
     def _compact(self, keep: frozenset[str]) -> None:
         """Write the file anew with completed commands shortened; without room for that, change nothing."""
+        # Not at each batch again: copying it all only to find the disk full would slow every command.
+        self._compact_at = self._store.file.size + COMPACT_BYTES
         fresh = self._path.with_name(self._path.name + ".new")
         fresh.unlink(missing_ok=True)
         try:
@@ -248,16 +279,20 @@ class AcceptedLog:
         try:
             offsets = self._copy_shortened(file, keep)
             os.replace(fresh, self._path)
-            sync_folder(self._path.parent)
         except NoRoom:
             file.close()
             fresh.unlink(missing_ok=True)
             return
+        except BaseException:
+            file.close()
+            fresh.unlink(missing_ok=True)
+            raise
         file.path = self._path
         # Not closed here: the loop may be reading it this very moment.
         self._retired.append(self._store.file)
         self._store = _Store(file, offsets)
         self._compact_at = max(COMPACT_BYTES, 2 * file.size)
+        sync_folder(self._path.parent)
 
     def _copy_shortened(self, file: LineFile, keep: frozenset[str]) -> array[int]:
         offsets, store = array("Q"), self._store

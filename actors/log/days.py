@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 
-from actors.log.linefile import LineFile, NoRoom
+from actors.log.linefile import LineFile, sync_folder
 
 LEGACY = "events.jsonl"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
@@ -34,12 +34,9 @@ class Segment:
         self.offsets.append(offset)
         self.size = offset + length
 
-    def span(self, at: int, count: int = 1) -> tuple[int, int]:
-        """Offset and length of `count` lines from the segment's own line `at` on, newlines included."""
-        start = self.offsets[at]
-        after = at + count
-        end = self.offsets[after] if after < len(self.offsets) else self.size
-        return start, end - start
+    def end_of(self, at: int) -> int:
+        """Where the segment's own line `at` ends: where the next begins, or the file's known end."""
+        return self.offsets[at + 1] if at + 1 < len(self.offsets) else self.size
 
 
 class DayFiles:
@@ -57,7 +54,9 @@ class DayFiles:
 
     def found(self) -> list[Path]:
         """The files there are, in the log's order; the folder is made when missing."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.folder.exists():
+            self.folder.mkdir(mode=0o700, parents=True)
+            sync_folder(self.folder.parent)
         days = sorted(p for p in self.folder.iterdir() if _DAY.fullmatch(p.name))
         return [self._legacy, *days] if self._legacy.exists() else days
 
@@ -71,42 +70,18 @@ class DayFiles:
         """Go on writing the last segment's file, already opened."""
         self._writing = file
 
-    def write(self, lines: Sequence[tuple[str, bytes]]) -> list[tuple[Path, int, int]]:
-        """Append lines, each with its day `YYYY-MM-DD`; runs in the log's thread. Durable on return.
+    def write(self, day: str, lines: Sequence[bytes]) -> tuple[Path, int]:
+        """Append lines without newlines, of the day `YYYY-MM-DD`; in the log's thread. Durable on return.
 
         Returns:
-            For each line its file, offset and length with the newline.
+            The file they went to, and the offset they begin at.
 
         Raises:
             NoRoom: none of the lines was kept.
-            OSError: the files are in an unknown state.
+            OSError: the file is in an unknown state.
         """
-        placed: list[tuple[Path, int, int]] = []
-        written: list[tuple[LineFile, int]] = []
-        before = self._writing
-        at = 0
-        try:
-            while at < len(lines):
-                file = self._file_for(lines[at][0])
-                until = at + 1
-                while until < len(lines) and not self._is_newer(lines[until][0]):
-                    until += 1
-                texts = [line for _, line in lines[at:until]]
-                offset = file.append(b"\n".join(texts) + b"\n")
-                written.append((file, offset))
-                for text in texts:
-                    placed.append((file.path, offset, len(text) + 1))
-                    offset += len(text) + 1
-                at = until
-        except NoRoom:
-            # A batch over midnight may have filled the old day's file before the new one had no room.
-            for file, offset in written:
-                file.cut(offset)
-            raise
-        finally:
-            if before is not None and before is not self._writing:
-                before.close()
-        return placed
+        file = self._file_for(day)
+        return file.path, file.append(b"\n".join(lines) + b"\n")
 
     def note(self, path: Path, offset: int, length: int, row: int) -> None:
         """Note a line that `write` placed; called on the loop, in order."""
@@ -114,20 +89,25 @@ class DayFiles:
             self.begin(path, row)
         self.segments[-1].add(offset, length)
 
-    def read(self, rows: Sequence[int]) -> list[bytes | None]:
-        """The lines of ascending rows, without newlines; None for one whose file was removed. Blocks."""
+    def read(self, rows: Sequence[int], most_bytes: int) -> list[bytes | None]:
+        """The lines of ascending rows, without newlines; None for one whose file was removed. Blocks.
+
+        It ends early before the lines exceed `most_bytes` together, but gives one at least.
+        """
         lines: list[bytes | None] = []
-        firsts = [segment.first_row for segment in self.segments]
-        at = 0
-        while at < len(rows):
+        segments = tuple(self.segments)
+        firsts = [segment.first_row for segment in segments]
+        left = most_bytes
+        while len(lines) < len(rows):
+            at = len(lines)
             index = bisect_right(firsts, rows[at]) - 1
-            segment = self.segments[index]
             end_row = firsts[index + 1] if index + 1 < len(firsts) else 1 << 62
-            until = at
-            while until < len(rows) and rows[until] < end_row:
-                until += 1
-            lines += _read_segment(segment, rows[at:until])
-            at = until
+            until = bisect_left(rows, end_row, at)
+            found = _read_segment(segments[index], rows[at:until], left, first=not lines)
+            lines += found
+            if len(found) < until - at:
+                break
+            left -= sum(len(line) for line in found if line is not None)
         return lines
 
     def close(self) -> None:
@@ -136,16 +116,18 @@ class DayFiles:
             self._writing.close()
             self._writing = None
 
-    def _is_newer(self, day: str) -> bool:
-        return self._writing is None or f"{day}.jsonl" > self._writing.path.name
-
     def _file_for(self, day: str) -> LineFile:
-        if self._writing is None or self._is_newer(day):
+        before = self._writing
+        if before is None or f"{day}.jsonl" > before.path.name:
             self._writing = LineFile(self.folder / f"{day}.jsonl")
+            if before is not None:
+                before.close()
+        assert self._writing is not None
         return self._writing
 
 
-def _read_segment(segment: Segment, rows: Sequence[int]) -> list[bytes | None]:
+def _read_segment(segment: Segment, rows: Sequence[int], most: int, *, first: bool) -> list[bytes | None]:
+    """Lines of ascending rows of one segment, as many as fit `most` bytes; one at least where `first`."""
     try:
         file = open(segment.path, "rb", buffering=0)  # noqa: SIM115 - closed below, opening may fail alone
     except FileNotFoundError:
@@ -154,11 +136,28 @@ def _read_segment(segment: Segment, rows: Sequence[int]) -> list[bytes | None]:
     with file:
         at = 0
         while at < len(rows):
-            until = at + 1
-            while until < len(rows) and rows[until] == rows[until - 1] + 1:
-                until += 1
-            count = until - at
-            offset, length = segment.span(rows[at] - segment.first_row, count)
-            lines += os.pread(file.fileno(), length, offset).split(b"\n")[:count]
-            at = until
+            # Neighbours are read at once: rows of one page mostly stand side by side.
+            own = rows[at] - segment.first_row
+            start, end = segment.offsets[own], segment.end_of(own)
+            if end - start > most and not (first and at == 0):
+                break
+            offsets = [start]
+            at += 1
+            while at < len(rows) and rows[at] == rows[at - 1] + 1 and segment.end_of(own + 1) - start <= most:
+                own += 1
+                offsets.append(segment.offsets[own])
+                end = segment.end_of(own)
+                at += 1
+            most -= end - start
+            data = os.pread(file.fileno(), end - start, start)
+            # By offsets, since what is no fact may stand between two that are.
+            lines += [_line(data, offset - start) for offset in offsets]
     return lines
+
+
+def _line(data: bytes, at: int) -> bytes | None:
+    """The line at an offset; None when the file was cut off before it by somebody else."""
+    if at >= len(data):
+        return None
+    end = data.find(b"\n", at)
+    return data[at:] if end < 0 else data[at:end]

@@ -5,7 +5,7 @@ streams are woken together. A stream is a cursor: it reads the tail in memory, o
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from actors.log.days import DayFiles
 from actors.log.index import Code, EventIndex, EventQuery
 from actors.log.journal import Journal, JournalStatistics
 from actors.log.linefile import LineFile, NoRoom, lines_of
-from actors.messages.envelope import EnvelopeEncoder, Fact, Head, event_id, event_seq
+from actors.messages.envelope import ID_PREFIX, EnvelopeEncoder, Fact, Head, event_id, event_seq
 from actors.messages.times import time_text
 
 logger = logging.getLogger("best_peer.log")
@@ -86,6 +86,24 @@ class Read:
     position: int
 
 
+@attrs.frozen
+class _Telling:
+    """A fact on its way, its event already encoded."""
+
+    fact: Fact
+    data: msgspec.Raw
+
+
+@attrs.define
+class _Write:
+    """A batch's lines, and where they were written."""
+
+    time: str
+    lines: list[bytes]
+    path: Path | None = None
+    offset: int = 0
+
+
 class EventLog:
     """One door's log. Made by `open`; `run` is its pen."""
 
@@ -101,11 +119,10 @@ class EventLog:
         self._breaks: list[tuple[int, int]] = []
         self._next_seq = 0
         self._news = trio.Event()
-        self._journal = Journal[Fact, list[tuple[str, bytes]]](
+        self._journal = Journal[_Telling, _Write](
             prepare=self._prepare, write=self._write, committed=self._committed
         )
-        self._now_ms = 0
-        self._placed: list[tuple[Path, int, int]] = []
+        self._is_full = False
 
     @classmethod
     async def open(cls, data: Path, encoder: EnvelopeEncoder, clock: Clock, fold: Fold) -> "EventLog":
@@ -130,7 +147,11 @@ class EventLog:
         try:
             await self._journal.run(task_status=task_status)
         finally:
-            self._files.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the file being written: for who opened a log and does not run it."""
+        self._files.close()
 
     async def tell(self, *facts: Fact) -> None:
         """Make facts durable, in order. While the disk is full this waits: a fact is never dropped.
@@ -139,17 +160,17 @@ class EventLog:
 
         Raises:
             JournalUnavailable: the log has failed or stopped.
+            UnicodeEncodeError, TypeError: a fact holds what JSON cannot; nothing was told.
         """
-        waiting: Sequence[Fact] = facts
+        if not facts:
+            return
+        # Encoded here, so that what is no JSON fails its teller and not the pen of all.
+        telling = [_Telling(fact, self._encoder.data(fact)) for fact in facts]
         while True:
             try:
-                batch = None
-                for fact in waiting:
-                    batch = self._journal.put(fact)
-                if batch is not None:
-                    await batch.wait()
+                await self._journal.put(*telling).wait()
             except NoRoom as full:
-                logger.error("%s: waiting to tell %s; free some room", full, facts[0].type)  # noqa: TRY400
+                self._note_full(full)
                 await trio.sleep(ROOM_RETRY_SECONDS)
             else:
                 return
@@ -182,7 +203,8 @@ class EventLog:
         while True:
             wanted = limit + 1 - len(lines)
             rows = list(islice(self._index.select(query, first), wanted))
-            for row, line in zip(rows, await self._lines(rows), strict=True):
+            found = await self._lines(rows)
+            for row, line in zip(rows, found, strict=False):
                 if line is None or (exact and not _answers(query, line)):
                     continue
                 if len(lines) == limit or (lines and size + len(line) > PAGE_BYTES):
@@ -190,9 +212,9 @@ class EventLog:
                 lines.append(line)
                 size += len(line)
                 last = row
-            if len(rows) < wanted:
+            if len(rows) < wanted and len(found) == len(rows):
                 return Page(lines, None)
-            first = rows[-1] + 1
+            first = rows[len(found) - 1] + 1
 
     async def read(self, query: EventQuery, position: int, most: int) -> Read:
         """Facts from number `position` on that answer the query, `most` at a time, for a cursor."""
@@ -201,12 +223,15 @@ class EventLog:
         first = self._row_behind(position - 1)
         end = self._next_seq
         rows = list(islice(self._index.select(query, first), most))
+        lines = await self._lines(rows)
         facts: list[tuple[int, bytes]] = []
-        for row, line in zip(rows, await self._lines(rows), strict=True):
+        for row, line in zip(rows, lines, strict=False):
             if line is not None and _answers(query, line):
                 seq = self._seq(row)
                 facts.append((seq, _frame(seq, line)))
-        return Read(facts, self._seq(rows[-1]) + 1 if len(rows) == most else end)
+        if len(rows) < most and len(lines) == len(rows):
+            return Read(facts, end)
+        return Read(facts, self._seq(rows[len(lines) - 1]) + 1)
 
     def position_after(self, identifier: str) -> int:
         """Where a stream goes on that last saw this event id; 0 when the id is not one of this log's."""
@@ -219,6 +244,7 @@ class EventLog:
         at = position - tail[0].seq
         facts: list[tuple[int, bytes]] = []
         fits: dict[int, bool] = {}
+        is_timed = query.since is not None or query.until is not None
         while at < len(tail) and len(facts) < most:
             told = tail[at]
             at += 1
@@ -226,17 +252,20 @@ class EventLog:
             fit = fits.get(id(code))
             if fit is None:
                 fit = fits[id(code)] = code.fits(query)
-            if fit and (query.correlation is None or query.correlation == told.correlation):
+            if not fit or (query.correlation is not None and query.correlation != told.correlation):
+                continue
+            if not is_timed or _answers(query, told.line):
                 facts.append((told.seq, told.frame))
         return Read(facts, tail[0].seq + at)
 
     async def _lines(self, rows: list[int]) -> list[bytes | None]:
+        """The lines of the first of these rows: fewer than rows where they are many bytes."""
         if not rows:
             return []
         tail_row = len(self._index) - len(self._tail)
         if rows[0] >= tail_row:
             return [self._tail[row - tail_row].line for row in rows]
-        return await trio.to_thread.run_sync(self._files.read, rows)
+        return await trio.to_thread.run_sync(self._files.read, rows, PAGE_BYTES)
 
     def _row_behind(self, seq: int) -> int:
         """The first row whose number is above `seq`."""
@@ -254,35 +283,38 @@ class EventLog:
                 return first_seq + row - first_row
         return row
 
-    def _prepare(self, facts: list[Fact]) -> list[tuple[str, bytes]]:
-        self._now_ms = self._clock.now_ms()
-        day = time_text(self._now_ms)[:10]
-        line, seq, now = self._encoder.line, self._next_seq, self._now_ms
-        return [(day, line(fact, seq + at, now)) for at, fact in enumerate(facts)]
+    def _prepare(self, telling: list[_Telling]) -> _Write:
+        now = self._clock.now_ms()
+        line, seq = self._encoder.line, self._next_seq
+        lines = [line(told.fact, seq + at, now, told.data) for at, told in enumerate(telling)]
+        return _Write(time_text(now), lines)
 
-    def _write(self, lines: list[tuple[str, bytes]]) -> None:
-        self._placed = self._files.write(lines)
+    def _write(self, write: _Write) -> None:
+        write.path, write.offset = self._files.write(write.time[:10], write.lines)
 
-    def _committed(self, facts: list[Fact], lines: list[tuple[str, bytes]]) -> None:
-        time, source = time_text(self._now_ms), self._encoder.source
-        for fact, (_, line), placed in zip(facts, lines, self._placed, strict=True):
-            kind = fact.type
-            row = self._index.add(kind, fact.holder, source, fact.correlation, time)
-            self._files.note(*placed, row)
-            self._number(row, self._next_seq)
-            self._keep_in_tail(
-                Told(
-                    self._next_seq,
-                    self._index.code(row),
-                    fact.correlation,
-                    line,
-                    _frame(self._next_seq, line),
-                )
-            )
-            self._next_seq += 1
+    def _committed(self, telling: list[_Telling], write: _Write) -> None:
+        if self._is_full:
+            self._is_full = False
+            logger.warning("there is room again: facts that waited are told now")
+        time, source, offset = write.time, self._encoder.source, write.offset
+        assert write.path is not None
+        for told, line in zip(telling, write.lines, strict=True):
+            fact, seq = told.fact, self._next_seq
+            row = self._index.add(fact.type, fact.holder, source, fact.correlation, time)
+            self._files.note(write.path, offset, len(line) + 1, row)
+            self._number(row, seq)
+            self._keep_in_tail(Told(seq, self._index.code(row), fact.correlation, line, _frame(seq, line)))
+            offset += len(line) + 1
+            self._next_seq = seq + 1
             self._fold.apply(fact, time)
         news, self._news = self._news, trio.Event()
         news.set()
+
+    def _note_full(self, full: NoRoom) -> None:
+        if not self._is_full:
+            # Said once, not once a second for each that waits: the log of a full disk must not fill another.
+            self._is_full = True
+            logger.error("%s: facts wait to be told; free some room", full)
 
     def _number(self, row: int, seq: int) -> None:
         if not self._breaks or self._breaks[-1][1] + row - self._breaks[-1][0] != seq:
@@ -303,45 +335,51 @@ class EventLog:
         add, note, replay = self._index.add_in_bulk, segment.add, self._fold.replay
         row, seq = len(self._index), self._next_seq
         offset, bad_from, count = 0, -1, 0
+        # An older peer's file is read as it is: it is never written, so nothing can be glued to its end.
+        is_written = path.parent == self._files.folder and is_last
         for line in lines_of(path):
-            length = len(line)
-            try:
-                head = decode(line)
-                whole = line.endswith(b"\n") or not is_last
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                whole = False
-            if not whole:
+            head = _head(decode, line)
+            if head is None or (is_written and not line.endswith(b"\n")):
                 bad_from = offset if bad_from < 0 else bad_from
-                offset += length
+                offset += len(line)
                 continue
             if bad_from >= 0:
-                logger.error("%s: bytes %d to %d are no fact and are passed over", path, bad_from, offset)
+                _passed_over(path, bad_from, offset)
                 bad_from = -1
-            try:
-                found = int(head.id[4:])
-            except ValueError:
-                found = seq
-            if found != seq or not self._breaks:
-                seq = max(found, seq)
+            if head.id != f"{ID_PREFIX}{seq}" or not self._breaks:
+                seq = max(seq, event_seq(head.id) or 0)
                 self._number(row, seq)
             add(head.type, head.holder, head.source, head.correlationid, head.time)
-            note(offset, length)
+            note(offset, len(line))
             replay(head)
-            offset += length
+            offset += len(line)
             row += 1
             seq += 1
             count += 1
             if count % _CHECKPOINT_EVERY == 0:
                 await trio.lowlevel.checkpoint()
         self._next_seq = seq
-        if is_last:
+        if is_written:
             file = LineFile(path)
+            self._files.adopt_for_writing(file)
             if bad_from >= 0:
                 file.set_aside_from(bad_from)
-            if path.parent == self._files.folder:
-                self._files.adopt_for_writing(file)
-            else:
-                file.close()
+        elif bad_from >= 0:
+            _passed_over(path, bad_from, offset)
+
+
+def _head(decode: Callable[[bytes], Head], line: bytes) -> Head | None:
+    try:
+        # The decoder skips what it does not need: bytes that are no text would reach readers unseen.
+        if not line.isascii():
+            line.decode()
+        return decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _passed_over(path: Path, start: int, end: int) -> None:
+    logger.error("%s: bytes %d to %d are no fact and are passed over", path, start, end)
 
 
 def _frame(seq: int, line: bytes) -> bytes:

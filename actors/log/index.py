@@ -105,24 +105,8 @@ class EventIndex:
 
         Reader, type and source are exact. Correlation and time are not: whoever reads the line compares.
         """
-        first, end = self._within_times(query, first)
-        if query.correlation is not None:
-            codes, code_list = self._codes, self._code_list
-            fits: dict[int, bool] = {}
-            for row in self._correlations.rows(query.correlation, first):
-                if row >= end:
-                    return
-                number = codes[row]
-                fit = fits.get(number)
-                if fit is None:
-                    fit = fits[number] = code_list[number].fits(query)
-                if fit:
-                    yield row
-            return
-        if query.reader is None and query.type is None and query.source is None:
-            yield from range(first, end)
-            return
-        yield from _merge(self._sequences(query), first, end)
+        for start, end in self._within_times(query, first):
+            yield from self._select_within(query, start, end)
 
     def size_bytes(self) -> int:
         """Memory held for rows, in bytes."""
@@ -170,19 +154,46 @@ class EventIndex:
         public = [rows for kind, rows in self._public.items() if query.type is None or query.type == kind]
         return [*public, *(code.rows for code in own if code.type not in WORKLOAD_FACTS)]
 
-    def _within_times(self, query: EventQuery, first: int) -> tuple[int, int]:
+    def _select_within(self, query: EventQuery, first: int, end: int) -> Iterator[int]:
+        if query.correlation is not None:
+            return self._correlated(query, query.correlation, first, end)
+        if query.reader is None and query.type is None and query.source is None:
+            return iter(range(first, end))
+        return _merge(self._sequences(query), first, end)
+
+    def _correlated(self, query: EventQuery, correlation: str, first: int, end: int) -> Iterator[int]:
+        codes, code_list = self._codes, self._code_list
+        fits: dict[int, bool] = {}
+        for row in self._correlations.rows(correlation, first):
+            if row >= end:
+                return
+            number = codes[row]
+            fit = fits.get(number)
+            if fit is None:
+                fit = fits[number] = code_list[number].fits(query)
+            if fit:
+                yield row
+
+    def _within_times(self, query: EventQuery, first: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rows from `first` on whose blocks may hold what the query's times ask for.
+
+        Block by block: one wrong hour of the clock must not make each later query read the whole log.
+        """
         end = len(self._codes)
-        if query.since is not None:
-            since = query.since
-            block = next((b for b, latest in enumerate(self._latest) if latest >= since), None)
-            first = end if block is None else max(first, block * BLOCK)
-        if query.until is not None:
-            until = query.until
-            last = len(self._earliest) - 1
-            while last >= 0 and self._earliest[last] > until:
-                last -= 1
-            end = min(end, (last + 1) * BLOCK)
-        return first, end
+        if query.since is None and query.until is None:
+            yield first, end
+            return
+        since, until = query.since or "", query.until
+        start = -1
+        for block in range(first // BLOCK, len(self._latest)):
+            if self._latest[block] >= since and (until is None or self._earliest[block] <= until):
+                if start < 0:
+                    start = max(first, block * BLOCK)
+            elif start >= 0:
+                yield start, block * BLOCK
+                start = -1
+        if start >= 0:
+            yield start, end
 
 
 def _merge(sequences: list[Sequence[int]], first: int, end: int) -> Iterator[int]:

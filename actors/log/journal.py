@@ -46,7 +46,8 @@ class Batch(Generic[E]):
         """
         await self.event.wait()
         if self.error is not None:
-            raise self.error
+            # One error for all that wait: without this each of them would lengthen its traceback.
+            raise self.error.with_traceback(None)
 
     def finish(self, error: NoRoom | JournalUnavailable | None = None) -> None:
         """Wake all that wait."""
@@ -99,16 +100,18 @@ class Journal(Generic[E, P]):
         self._limiter = trio.CapacityLimiter(1)
         self._peak = self._entries = self._batches = 0
 
-    def put(self, entry: E) -> Batch[E]:
-        """Put an entry into the batch that forms; it is stored even if nobody waits. Never a checkpoint.
+    def put(self, *entries: E) -> Batch[E]:
+        """Put entries into the batch that forms, all or none. Never a checkpoint.
+
+        They are stored even if nobody waits.
 
         Raises:
             JournalUnavailable: nothing was put.
         """
         batch = self._forming
-        if not self._open or len(batch.entries) >= MOST_PENDING:
+        if not self._open or len(batch.entries) + len(entries) > MOST_PENDING:
             raise JournalUnavailable("the log takes nothing now")
-        batch.entries.append(entry)
+        batch.entries += entries
         self._wake.set()
         return batch
 
@@ -137,32 +140,43 @@ class Journal(Generic[E, P]):
                 while not self._forming.entries:
                     self._wake = trio.Event()
                     await self._wake.wait()
+                # The write is shielded, so writers that never pause would else keep a stop out for ever.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 await self._store(self._swap())
-        finally:
+        except trio.Cancelled:
             self._open = False
             rest = self._swap()
             if rest.entries:
-                await self._store(rest)
+                await self._store(rest)  # noqa: ASYNC102 - its one await is shielded; see there for why unbounded
+            raise
+        finally:
+            self._open = False
+            # After a failure the file must be looked at before anything is written to it again.
+            self._give_back(self._swap(), JournalUnavailable("the log has failed"))
 
     async def _store(self, batch: Batch[E]) -> None:
-        payload = self._prepare(batch.entries)
         try:
+            payload = self._prepare(batch.entries)
             # Shielded without a deadline: a thread that syncs cannot be cancelled anyway, and what it did
             # must be folded. Who stops the peer has a hard exit behind a disk that hangs.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._write, payload, limiter=self._limiter)
+            self._committed(batch.entries, payload)
         except NoRoom as full:
-            self._failed(batch.entries)
-            batch.finish(full)
+            self._give_back(batch, full)
             return
         except BaseException:
-            self._failed(batch.entries)
-            batch.finish(JournalUnavailable("the log failed while it wrote"))
+            self._give_back(batch, JournalUnavailable("the log failed while it wrote"))
             raise
-        self._committed(batch.entries, payload)
         self._entries += len(batch.entries)
         self._batches += 1
         batch.finish()
+
+    def _give_back(self, batch: Batch[E], error: NoRoom | JournalUnavailable) -> None:
+        try:
+            self._failed(batch.entries)
+        finally:
+            batch.finish(error)
 
     def _swap(self) -> Batch[E]:
         batch, self._forming = self._forming, Batch()

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 logger = logging.getLogger("best_peer.log")
@@ -20,6 +21,10 @@ class NoRoom(Exception):
         self.path = path
 
 
+class Damaged(OSError):
+    """Raised when a file holds what nobody wrote and passing over it could undo what was kept."""
+
+
 class LineFile:
     """Lines in a file. Every method may block: call those that write in a thread.
 
@@ -30,19 +35,23 @@ class LineFile:
         """Open for appending, made with mode 0600 when missing.
 
         Raises:
+            NoRoom: there is no room to make it.
             OSError: it cannot be opened or made.
         """
         self.path = path
         made = not path.exists()
-        try:
+        with _no_room_told(path):
             self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            if made:
-                sync_folder(path.parent)
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise NoRoom(path) from error
-            raise
-        self.size = os.fstat(self._fd).st_size
+            try:
+                if made:
+                    sync_folder(path.parent)
+                self.size = os.fstat(self._fd).st_size
+            except OSError:
+                self.close()
+                if made:
+                    # Else the next to open it would take its name for durable.
+                    path.unlink(missing_ok=True)
+                raise
 
     def append(self, data: bytes) -> int:
         """Write whole lines and wait until they are durable; the offset they begin at.
@@ -52,28 +61,15 @@ class LineFile:
             OSError: what was stored is unknown; open the file anew and look.
         """
         at = self.size
-        try:
-            _write_all(self._fd, data)
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
+        with _no_room_told(self.path):
+            try:
+                _write_all(self._fd, data)
+                os.fdatasync(self._fd)  # delayed allocation may find the disk full only now
+            except OSError:
+                self._take_back(at)
                 raise
-            os.ftruncate(self._fd, at)
-            raise NoRoom(self.path) from error
-        try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            # Delayed allocation may find the disk full only now. After any failed sync the kernel may have
-            # dropped the pages, so nothing that was not acknowledged is kept.
-            os.ftruncate(self._fd, at)
-            if error.errno in _NO_ROOM:
-                raise NoRoom(self.path) from error
-            raise
         self.size = at + len(data)
         return at
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes that were appended before."""
-        return os.pread(self._fd, length, offset)
 
     def line_at(self, offset: int) -> bytes:
         """The line that begins at `offset`, without its newline."""
@@ -88,41 +84,75 @@ class LineFile:
             size *= 8
 
     def set_aside_from(self, good: int) -> Path | None:
-        """Cut off what stands behind `good` and keep it in a file of its own; None when there is nothing."""
+        """Cut off what stands behind `good` and keep it in a file of its own; None when nothing was kept.
+
+        Raises:
+            NoRoom: none to keep it, and it holds whole lines, which may have been acknowledged.
+            OSError: it cannot be read or written.
+        """
         torn = self.size - good
         if torn <= 0:
             return None
-        whole = self.size
-        aside = _free_name(self.path)
-        kept = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            at = good
-            while at < whole:
-                chunk = os.pread(self._fd, _READ_SIZE, at)
-                if not chunk:
-                    break
-                _write_all(kept, chunk)
-                at += len(chunk)
-            os.fsync(kept)
-        finally:
-            os.close(kept)
+        aside = self._keep_aside(good)
         os.ftruncate(self._fd, good)
         os.fsync(self._fd)
         self.size = good
-        logger.warning("%s: %d bytes of a torn last line were cut off and kept in %s", self.path, torn, aside)
+        kept = f"kept in {aside}" if aside is not None else "there was no room to keep them"
+        logger.warning("%s: %d bytes of a torn last line were cut off; %s", self.path, torn, kept)
         return aside
-
-    def cut(self, size: int) -> None:
-        """Take back what was appended behind `size`, durably."""
-        os.ftruncate(self._fd, size)
-        os.fdatasync(self._fd)
-        self.size = size
 
     def close(self) -> None:
         """Close; appended lines stay durable."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _take_back(self, size: int) -> None:
+        """Let nobody see again what was not acknowledged, not even a reader of this very file.
+
+        After a failed sync the cache may show for durable what the disk never got, and a power cut must not
+        bring back what a caller was told is not kept.
+        """
+        try:
+            os.ftruncate(self._fd, size)
+            os.fdatasync(self._fd)
+        except OSError as error:
+            if os.fstat(self._fd).st_size != size:
+                raise OSError(errno.EIO, "a failed append could not be cut off", str(self.path)) from error
+
+    def _keep_aside(self, good: int) -> Path | None:
+        aside = _free_name(self.path)
+        try:
+            self._copy_from(good, aside)
+        except NoRoom:
+            # A peer whose disk filled up and that then crashed must start again. What has no newline was
+            # never acknowledged to anybody, so that much may go.
+            if self._has_newline_from(good):
+                raise
+            return None
+        return aside
+
+    def _copy_from(self, at: int, aside: Path) -> None:
+        with _no_room_told(aside):
+            kept = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                for chunk in self._chunks_from(at):
+                    _write_all(kept, chunk)
+                os.fsync(kept)
+                sync_folder(aside.parent)
+            except OSError:
+                aside.unlink(missing_ok=True)
+                raise
+            finally:
+                os.close(kept)
+
+    def _has_newline_from(self, at: int) -> bool:
+        return any(b"\n" in chunk for chunk in self._chunks_from(at))
+
+    def _chunks_from(self, at: int) -> Iterator[bytes]:
+        while chunk := os.pread(self._fd, _READ_SIZE, at):
+            yield chunk
+            at += len(chunk)
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
@@ -138,6 +168,16 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def _no_room_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise NoRoom(path) from error
+        raise
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 @lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    # Not strftime, which writes the year 999 in three digits and so sorts it behind the others.
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def time_text(ms: int) -> str:
