@@ -111,6 +111,20 @@ def promises(hardware: dict[str, Any], facts: Iterable[Fact]) -> list[str]:
     return [] if promised == held else [f"{promised} bytes are promised, and what lives holds {held}"]
 
 
+def holdings(workloads: dict[str, Any], facts: Iterable[Fact], holder: str) -> list[str]:
+    """What is wrong with what a key without `all` is told that it holds, once all is at rest."""
+    facts = list(facts)
+    started = [f for f in facts if f["type"] == "DeploymentStarted" and f["holder"] == holder]
+    own = {fact["data"]["deployment"] for fact in started}
+    held = {name: size for name, size in living(facts).items() if name in own}
+    told = {row["deployment"]: row["memory_bytes"] for row in workloads["deployments"]}
+    found = [] if told == held else [f"{holder} is told that it holds {told}, and {held} lives"]
+    if workloads["held_bytes"] != sum(held.values()):
+        found.append(f"{holder} is told of {workloads['held_bytes']} bytes and holds {sum(held.values())}")
+    found += [f"{r['deployment']} is {r['phase']}" for r in workloads["deployments"] if r["phase"] != "ready"]
+    return found
+
+
 def remembered_programs(data: Path) -> dict[str, list[int]]:
     """What the fake runtime remembers as running."""
     return {path.stem: [0] for path in (data / "workloads").glob("*.json")}

@@ -274,6 +274,7 @@ class Soak:
                 found += checks.promises(hardware, facts)
                 if not agent.sees_all:
                     found += checks.reading(await agent.pages(http), facts, agent.holder)
+                    found += checks.holdings(await agent.workloads(http), facts, agent.holder)
         found += checks.orphans(self._kind.running(self.data), facts)
         self._tally.problems += [f"after {self._tally.kills} kills: {each}" for each in found]
 
