@@ -54,6 +54,9 @@ class DoorApp:
         path = scope["path"]
         if self._prefix and path.startswith(self._prefix + "/"):
             scope["path"] = path = path[len(self._prefix) :]
+        if path.startswith("//"):
+            # A client joined the endpoint and a path with one slash too many; Quart's routes take that too.
+            scope["path"] = path = "/" + path.lstrip("/")
         if path in PUBLIC:
             wait = self._public.wait_seconds(scope["client"][0], trio.current_time())
             if wait:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
@@ -14,7 +15,7 @@ from tests.support.browser import TEXTS, chromium, contrast, show_as
 from tests.support.peers import PeerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from selenium.webdriver import Chrome
 
@@ -98,13 +99,26 @@ def test_it_follows_what_becomes_of_the_code_by_itself(peer: PeerProcess, browse
         assert refreshes(browser) == PENDING_SECONDS
         peer.approve(client, begun["user_code"])
         browser.refresh()
-        assert (state(browser), heading(browser)) == ("approved", "Approved")
-        assert refreshes(browser) == APPROVED_SECONDS
+        approved = ("approved", "Approved", APPROVED_SECONDS)
+        assert steady(browser, lambda: (state(browser), heading(browser), refreshes(browser))) == approved
         assert peer.poll(client, begun["device_code"]).status_code == 200
-    WebDriverWait(browser, HANG).until(lambda b: state(b) == "used")
+    gone = (StaleElementReferenceException,)
+    WebDriverWait(browser, HANG, ignored_exceptions=gone).until(lambda b: state(b) == "used")
     assert heading(browser) == "Signed in"
     assert browser.find_element(By.CSS_SELECTOR, "[aria-current=step]").text == "Signed in"
     assert not browser.find_elements(By.CSS_SELECTOR, "meta[http-equiv=refresh]")
+
+
+def steady(browser: Chrome, look: Callable[[], Any]) -> Any:
+    """What is seen on a page that may load itself anew while it is looked at."""
+    seen: list[Any] = []
+
+    def once(_: Chrome) -> bool:
+        seen[:] = [look()]
+        return True
+
+    WebDriverWait(browser, HANG, ignored_exceptions=(StaleElementReferenceException,)).until(once)
+    return seen[0]
 
 
 def refreshes(browser: Chrome) -> int:
