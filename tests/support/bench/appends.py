@@ -21,7 +21,11 @@ from tests.support.bench.history import HOLDER, encoder
 
 _GOALS = {1: 0.35, 16: 4.0, 256: 20.0}
 _ROUND_SECONDS = 0.6
-_CAUSES = {1: "", 16: "", 256: ""}
+_CAUSES = {
+    1: "each append waits for two switches between the loop and the thread that syncs",
+    16: "a batch holds at most the sixteen that wait, and the loop encodes and folds them between two syncs",
+    256: "the loop encodes and folds each fact between two syncs: it is busy, not the disk",
+}
 _FACT = Fact(
     e.PromptAnswered("dep-0123456789abcdef01234567", "x" * 190, "tiny", 87, 40, "stop"),
     HOLDER,
@@ -55,7 +59,7 @@ async def _lines(bench: Bench, program: Path) -> list[Line]:
         await nursery.start(log.run)
         c_rate = partial(_c_loop, program, data / "baseline.jsonl", size)
         for writers, goal in _GOALS.items():
-            bench.say(f"appends, {writers} writers")
+            bench.say(f"appends, writers: {writers}")
             base, ours = list[float](), list[float]()
             for number in range(bench.pick(15, 2)):
                 for what in (0, 1) if number % 2 else (1, 0):

@@ -11,7 +11,10 @@ from tests.support.bench.rates import Rate, load, rate_line
 from tests.support.bench.served import NOTHING
 
 _WORDS = "Name three rivers of Europe, say where each rises and which sea it reaches, in one sentence each. "
-_CAUSES = {16: "", 1: ""}
+_CAUSES = {
+    16: "beside the request, a command is validated, written, and given a task that carries it out",
+    1: "alone, a command waits for its own sync and for the thread that does it, and nothing fills that time",
+}
 
 
 def measure(bench: Bench) -> list[Line]:

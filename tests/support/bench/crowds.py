@@ -34,7 +34,11 @@ from tests.support.bench.figures import (
 CAPACITY = 16
 _ASKS = 20_000
 _MOST_SECONDS = 120
-_CAUSES = {"spawn": "", "memory": "", "ask": ""}
+_CAUSES = {
+    "spawn": "a worker has a specification, a mailbox and a cancel scope of its own",
+    "memory": "a worker has a specification, a mailbox and a cancel scope of its own",
+    "ask": "a mailbox remembers what is being handled, and a reply is an object of its own",
+}
 
 
 @attrs.define(slots=True)

@@ -30,6 +30,8 @@ CONVERSATION = "PromptAnswered"
 """The type of the facts that are filtered for; the key's own in each block are more than a page of them."""
 
 _DEPLOYMENTS = 60
+_UNTIL_READY = 4
+"""Facts of a deployment up to its being ready."""
 _EVERY = 8
 """Every eighth fact is one of the block's conversation."""
 _TENANTS = 40
@@ -135,24 +137,28 @@ def _command(fact: Fact) -> bytes:
 
 
 def _block(chance: random.Random, conversation: str) -> Iterator[Fact]:
+    """A thousand facts: one deployment that is prompted all along, and the lives of others in between."""
     holders = [HOLDER, *(f"h-tenant{chance.randrange(_TENANTS):014d}" for _ in range(3))]
-    lives = [_life(chance, chance.choice(holders)) for _ in range(_DEPLOYMENTS)]
-    pending = [fact for life in zip(*lives, strict=True) for fact in life]
-    asked = f"dep-{chance.getrandbits(96):024x}"
-    others = BLOCK - len(range(0, BLOCK, _EVERY))
+    asked, prompted = _life(chance, HOLDER)
+    yield from prompted[:_UNTIL_READY]
+    lives = [_life(chance, chance.choice(holders))[1] for _ in range(_DEPLOYMENTS)]
+    pending = [fact for stage in zip(*lives, strict=True) for fact in stage]
+    between = BLOCK - len(prompted)
     told = 0
-    for place in range(BLOCK):
+    for place in range(between):
         if place % _EVERY == 0:
             yield _answered(chance, HOLDER, asked, conversation)
-            continue
-        if told < len(pending) and (place * len(pending)) // others > told:
+        elif told < len(pending) and place * len(pending) > told * between * (_EVERY - 1) // _EVERY:
             yield pending[told]
             told += 1
         else:
             yield _answered(chance, chance.choice(holders), asked, None)
+    assert told == len(pending)
+    yield from prompted[_UNTIL_READY:]
 
 
-def _life(chance: random.Random, holder: str) -> list[Fact]:
+def _life(chance: random.Random, holder: str) -> tuple[str, list[Fact]]:
+    """A deployment from its start to its end: its id and its facts."""
     deployment, command = f"dep-{chance.getrandbits(96):024x}", _id(chance)
     model, undeploy = chance.choice(_MODELS), _id(chance)
     told: list[tuple[e.Event, str]] = [
@@ -168,7 +174,7 @@ def _life(chance: random.Random, holder: str) -> list[Fact]:
         (e.DeploymentEnded(deployment, "it was undeployed", 0, ()), command),
         (e.Undeployed(deployment), undeploy),
     ]
-    return [Fact(event, holder, command, cause) for event, cause in told]
+    return deployment, [Fact(event, holder, command, cause) for event, cause in told]
 
 
 def _answered(chance: random.Random, holder: str, deployment: str, conversation: str | None) -> Fact:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import attrs
 
 from tests.support.bench.bench import Served
 from tests.support.bench.child import Child
-from tests.support.bench.figures import Goal, Line, Pairs, per_second, ratio_line
+from tests.support.bench.figures import Goal, Line, Pairs, microseconds, per_second, ratio_line
 
 
 @attrs.frozen
@@ -43,4 +44,5 @@ def rate_line(
     by_cpu = Pairs(tuple(b.cpu for b in base), tuple(o.cpu for o in ours)).ratio
     pairs = Pairs(tuple(o.rate for o in ours), tuple(b.rate for b in base))
     line = ratio_line(what, pairs, per_second, goal, cause=cause)
-    return attrs.evolve(line, shown=f"{line.shown}; by processor time {by_cpu.text()}")
+    each = f"{microseconds(median(o.cpu for o in ours))} against {microseconds(median(b.cpu for b in base))}"
+    return attrs.evolve(line, shown=f"{line.shown}; by processor time {by_cpu.text()}, {each}")

@@ -10,11 +10,15 @@ from tests.support.bench.rates import load, rate_line
 from tests.support.bench.served import NOTHING
 
 CONNECTIONS = 16
+_KEY = "a key is looked up by its digest, and the path is found among some thirty"
 _READS = {
-    "the manifest": ("/.well-known/best", ""),
-    "the commands catalogue": ("/commands", ""),
-    "a schema document": ("/commands/deploy-model/1.0", ""),
-    "`get-hardware-state`": ("/queries/get-hardware-state", ""),
+    "the manifest": ("/.well-known/best", "its path is found among some thirty"),
+    "the commands catalogue": ("/commands", _KEY),
+    "a schema document": ("/commands/deploy-model/1.0", _KEY),
+    "`get-hardware-state`": (
+        "/queries/get-hardware-state",
+        "it is made anew for each who asks, and the devices are read ten times a second",
+    ),
 }
 
 
