@@ -21,7 +21,7 @@ ROWS = (
     ("of them during a start, recovery included", "in_a_start"),
     ("of them with commands under way", "under_way"),
     ("commands under way at those kills", "commands_under_way"),
-    ("restarts after which half a line was added to a log, as a power cut leaves it", "torn"),
+    ("restarts onto half a line at the end of a log, as a power cut leaves it", "torn"),
     ("keys revoked or given back", "keys_revoked"),
     ("commands acknowledged", "acknowledged"),
     ("commands whose sender got no answer, since the peer was killed", "unanswered"),
@@ -47,8 +47,8 @@ though the moments depend on the machine as well; `--write` writes this page.
 
 - Every command that was kept has completed, by its own kind of completing fact, exactly once. A deployment's
   facts stand in order, it ends once, and nothing is told of it after its end.
-- Every acknowledged command was kept, every refused one was not. Sent again it gets the same receipt. One
-  whose sender got no answer is answered when sent again, or refused, and then left nothing.
+- Every acknowledged command was kept, every refused one was not. A sample of them, sent again, gets the same
+  receipts. One whose sender got no answer is answered when sent again, or refused, and then left nothing.
 - The log begins with every byte that lay in it when the process was killed, but for a torn last line. Every
   fact that a stream delivered stands in it, byte for byte. Facts are numbered without gap or repeat.
 - A stream that goes on with `Last-Event-ID` is sent each fact once, in order. A key's pages hold its facts,
