@@ -99,7 +99,7 @@ def _lines(bench: Bench, client: Child, served: Served, deployment: str, engine:
     lines = []
     for users in (1, 16):
         bench.say(f"prompts, {users} at once")
-        count = bench.pick(60 if users == 1 else 320, 16)
+        count = bench.pick(60 if users == 1 else 160, 16)
         base, ours = alternate(
             bench.pick(9, 2),
             partial(_direct, client, engine, direct, users, count),
