@@ -7,6 +7,7 @@ import subprocess
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import trio
 
@@ -16,15 +17,29 @@ from actors.messages.envelope import Fact
 from actors.state.world import World
 from adapters.clock.system import SystemClock
 from tests.support.bench.bench import Bench
-from tests.support.bench.figures import Goal, Line, NotMeasured, Pairs, per_second, ratio_line
+from tests.support.bench.figures import (
+    Goal,
+    Line,
+    NotMeasured,
+    Pairs,
+    microseconds,
+    per_second,
+    ratio_line,
+)
 from tests.support.bench.history import HOLDER, encoder
 
 _GOALS = {1: 0.35, 16: 4.0, 256: 20.0}
 _ROUND_SECONDS = 0.6
 _CAUSES = {
     1: "each append waits for two switches between the loop and the thread that syncs",
-    16: "a batch holds at most the sixteen that wait, and the loop encodes and folds them between two syncs",
-    256: "the loop encodes and folds each fact between two syncs: it is busy, not the disk",
+    16: (
+        "the loop is busy, not the disk: a batch holds no more than the sixteen that wait, and each fact is "
+        "encoded, indexed and folded, and its writer's task woken, between two syncs"
+    ),
+    256: (
+        "the loop is busy, not the disk: two fifths of a fact's processor time wake its writer, the rest "
+        "encodes, indexes and folds it; the goal was set on a log that did none of the last three"
+    ),
 }
 _FACT = Fact(
     e.PromptAnswered("dep-0123456789abcdef01234567", "x" * 190, "tiny", 87, 40, "stop"),
@@ -60,20 +75,23 @@ async def _lines(bench: Bench, program: Path) -> list[Line]:
         c_rate = partial(_c_loop, program, data / "baseline.jsonl", size)
         for writers, goal in _GOALS.items():
             bench.say(f"appends, writers: {writers}")
-            base, ours = list[float](), list[float]()
+            base, ours, cpu = list[float](), list[float](), list[float]()
             for number in range(bench.pick(15, 2)):
                 for what in (0, 1) if number % 2 else (1, 0):
                     if what:
-                        ours.append(await _tell(log, writers, bench))
+                        rate, each = await _tell(log, writers, bench)
+                        ours.append(rate)
+                        cpu.append(each)
                     else:
                         # Not in a thread: nothing else may run meanwhile.
                         base.append(c_rate(bench.pick(2000, 200)))
+            many = "writers" if writers > 1 else "writer"
             what_text = (
-                f"acknowledged appends, {writers} writer{'s' if writers > 1 else ''}, {size} bytes a fact"
+                f"acknowledged appends, {writers} {many}, {size} bytes a fact, "
+                f"{microseconds(median(cpu))} of processor time each"
             )
-            pairs = Pairs(tuple(ours), tuple(base))
-            line = ratio_line(what_text, pairs, per_second, Goal("at least", goal), cause=_CAUSES[writers])
-            lines.append(line)
+            pairs, wanted = Pairs(tuple(ours), tuple(base)), Goal("at least", goal)
+            lines.append(ratio_line(what_text, pairs, per_second, wanted, cause=_CAUSES[writers]))
         nursery.cancel_scope.cancel("measured")
     return lines
 
@@ -92,9 +110,10 @@ def _c_loop(program: Path, path: Path, size: int, count: int) -> float:
     return count / float(done.stdout)
 
 
-async def _tell(log: EventLog, writers: int, bench: Bench) -> float:
+async def _tell(log: EventLog, writers: int, bench: Bench) -> tuple[float, float]:
+    """Facts a second, and processor seconds of this process for each."""
     told = 0
-    begun = trio.current_time()
+    begun, used = trio.current_time(), time.process_time()
     end = begun + (_ROUND_SECONDS / 10 if bench.quick else _ROUND_SECONDS)
 
     async def write() -> None:
@@ -106,4 +125,4 @@ async def _tell(log: EventLog, writers: int, bench: Bench) -> float:
     async with trio.open_nursery() as nursery:
         for _ in range(writers):
             nursery.start_soon(write)
-    return told / (trio.current_time() - begun)
+    return told / (trio.current_time() - begun), (time.process_time() - used) / told
