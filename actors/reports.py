@@ -14,7 +14,7 @@ from adapters.gpu.port import Device
 
 MOST_MODELS = 200
 
-RECENT_SECONDS = 0.1
+RECENT_SECONDS = 0.25
 """What was read so lately is just now, to whoever asks: drivers and folders are read in threads, and many who
 ask at once would wait for each other."""
 

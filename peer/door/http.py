@@ -236,7 +236,7 @@ async def _answer_query(door: Door, machine: Machine, asked: Request, schema: st
     entry: QueryEntry | None = door.catalogue.query(schema)
     if entry is None:
         raise Refusal("NOT_FOUND", "there is no such query here; GET /queries lists them")
-    parameters = check_query(entry, asked.args.items(multi=True))
+    parameters = check_query(entry, asked.args.items(multi=True) if asked.query_string else ())
     if isinstance(parameters, Problems):
         raise Refusal(parameters.code, parameters.message, **parameters.details())
     if schema == "get-hardware-state":
