@@ -17,7 +17,7 @@ _READS = {
     "a schema document": ("/commands/deploy-model/1.0", _KEY),
     "`get-hardware-state`": (
         "/queries/get-hardware-state",
-        "it is made anew for each who asks, and the devices are read ten times a second",
+        "it is made anew for each who asks, and devices and models are read four times a second",
     ),
 }
 
