@@ -16,8 +16,8 @@ import msgspec
 import trio
 
 from actors.log.journal import Batch, Journal, JournalStatistics
+from actors.log.keyrows import KeyRows
 from actors.log.linefile import LineFile, NoRoom, lines_of, sync_folder
-from actors.log.runs import SortedRuns
 
 logger = logging.getLogger("best_peer.log")
 
@@ -92,8 +92,8 @@ class AcceptedLog:
         self._kept = kept
         self._not_kept = failed
         self._store = _Store(LineFile(path), array("Q"))
-        self._ids = SortedRuns()
-        self._names = SortedRuns()
+        self._ids = KeyRows()
+        self._names = KeyRows()
         self._waiting: dict[str, tuple[Record, Batch[Record]]] = {}
         # Each name's holder, and how many waiting records bear it: one may fail while another still waits.
         self._waiting_names: dict[str, tuple[str, int]] = {}
@@ -179,8 +179,8 @@ class AcceptedLog:
         waiting = self._waiting_names.get(name)
         if waiting is not None:
             return waiting[0]
-        for runs in (self._ids, self._names):
-            for row in runs.rows(name):
+        for names in (self._ids, self._names):
+            for row in names.rows(name):
                 record = self._at(row)
                 if name in (record.id, record.correlationid):
                     return record.holder

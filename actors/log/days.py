@@ -7,6 +7,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import attrs
@@ -33,6 +34,14 @@ class Segment:
             self.offsets = array("Q", self.offsets)
         self.offsets.append(offset)
         self.size = offset + length
+
+    def add_many(self, offset: int, lengths: list[int]) -> None:
+        """Note lines that stand side by side from `offset` on, each length with its newline."""
+        ends = list(accumulate(lengths, initial=offset))
+        if ends[-1] >= _FOUR_GIB and self.offsets.typecode == "I":
+            self.offsets = array("Q", self.offsets)
+        self.size = ends.pop()
+        self.offsets.extend(ends)
 
     def end_of(self, at: int) -> int:
         """Where the segment's own line `at` ends: where the next begins, or the file's known end."""

@@ -5,7 +5,7 @@ streams are woken together. A stream is a cursor: it reads the tail in memory, o
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -14,11 +14,12 @@ import attrs
 import msgspec
 import trio
 
-from actors.log.days import DayFiles
+from actors.log.days import DayFiles, Segment
 from actors.log.index import Code, EventIndex, EventQuery
 from actors.log.journal import Journal, JournalStatistics
-from actors.log.linefile import LineFile, NoRoom, lines_of
-from actors.messages.envelope import ID_PREFIX, EnvelopeEncoder, Fact, Head, event_id, event_seq
+from actors.log.linefile import LineFile, NoRoom
+from actors.log.stretches import Gap, Stretch, stretches_of
+from actors.messages.envelope import EnvelopeEncoder, Fact, Head, event_id, event_seq
 from actors.messages.times import time_text
 
 logger = logging.getLogger("best_peer.log")
@@ -30,10 +31,11 @@ TAIL_BYTES = 8 << 20
 PAGE_BYTES = 4 << 20
 """A page ends early past this many bytes; its cursor goes on from there."""
 
+_CHECKPOINT_EVERY = 4096
+"""Facts replayed before others get a turn: a stop while a long log is read is to be noticed."""
+
 ROOM_RETRY_SECONDS = 1.0
 """How often a fact that must be told tries again while the disk is full."""
-
-_CHECKPOINT_EVERY = 4096
 
 
 class Fold(Protocol):
@@ -135,7 +137,6 @@ class EventLog:
         paths = log._files.found()
         for number, path in enumerate(paths):
             await log._replay(path, is_last=number == len(paths) - 1)
-        log._index.end_bulk()
         return log
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -331,55 +332,54 @@ class EventLog:
 
     async def _replay(self, path: Path, *, is_last: bool) -> None:
         segment = self._files.begin(path, len(self._index))
-        decode = msgspec.json.Decoder(Head).decode
-        add, note, replay = self._index.add_in_bulk, segment.add, self._fold.replay
-        row, seq = len(self._index), self._next_seq
-        offset, bad_from, count = 0, -1, 0
         # An older peer's file is read as it is: it is never written, so nothing can be glued to its end.
-        is_written = path.parent == self._files.folder and is_last
-        for line in lines_of(path):
-            head = _head(decode, line)
-            if head is None or (is_written and not line.endswith(b"\n")):
-                bad_from = offset if bad_from < 0 else bad_from
-                offset += len(line)
-                continue
-            if bad_from >= 0:
-                _passed_over(path, bad_from, offset)
-                bad_from = -1
-            if head.id != f"{ID_PREFIX}{seq}" or not self._breaks:
-                seq = max(seq, event_seq(head.id) or 0)
-                self._number(row, seq)
-            add(head.type, head.holder, head.source, head.correlationid, head.time)
-            note(offset, len(line))
-            replay(head)
-            offset += len(line)
-            row += 1
-            seq += 1
-            count += 1
-            if count % _CHECKPOINT_EVERY == 0:
-                await trio.lowlevel.checkpoint()
-        self._next_seq = seq
+        is_written = is_last and path.parent == self._files.folder
+        gap: Gap | None = None
+        without_pause = 0
+        for found in stretches_of(path, torn_is_fact=not is_written):
+            if gap is not None:
+                _passed_over(path, gap)
+            gap = found if isinstance(found, Gap) else None
+            if isinstance(found, Stretch):
+                self._replay_stretch(segment, found)
+                without_pause += len(found.heads)
+                if without_pause >= _CHECKPOINT_EVERY:
+                    without_pause = 0
+                    await trio.lowlevel.checkpoint()
         if is_written:
             file = LineFile(path)
             self._files.adopt_for_writing(file)
-            if bad_from >= 0:
-                file.set_aside_from(bad_from)
-        elif bad_from >= 0:
-            _passed_over(path, bad_from, offset)
+            if gap is not None:
+                file.set_aside_from(gap.start)
+        elif gap is not None:
+            _passed_over(path, gap)
+
+    def _replay_stretch(self, segment: Segment, found: Stretch) -> None:
+        heads = found.heads
+        self._number_heads(heads)
+        self._index.add_many(heads)
+        segment.add_many(found.offset, found.lengths)
+        replay = self._fold.replay
+        for head in heads:
+            replay(head)
+
+    def _number_heads(self, heads: Sequence[Head]) -> None:
+        """Take the numbers from the ids: they run on, but where a day was removed."""
+        row, seq = len(self._index), self._next_seq
+        # Facts that stand side by side were told one after the other: the ends of a stretch say enough.
+        end = seq + len(heads)
+        if self._breaks and heads[0].id == event_id(seq) and heads[-1].id == event_id(end - 1):
+            self._next_seq = end
+            return
+        for at, head in enumerate(heads):
+            seq = max(seq, event_seq(head.id) or 0)
+            self._number(row + at, seq)
+            seq += 1
+        self._next_seq = seq
 
 
-def _head(decode: Callable[[bytes], Head], line: bytes) -> Head | None:
-    try:
-        # The decoder skips what it does not need: bytes that are no text would reach readers unseen.
-        if not line.isascii():
-            line.decode()
-        return decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _passed_over(path: Path, start: int, end: int) -> None:
-    logger.error("%s: bytes %d to %d are no fact and are passed over", path, start, end)
+def _passed_over(path: Path, gap: Gap) -> None:
+    logger.error("%s: bytes %d to %d are no fact and are passed over", path, gap.start, gap.end)
 
 
 def _frame(seq: int, line: bytes) -> bytes:

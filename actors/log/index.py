@@ -2,8 +2,8 @@
 
 A row is a fact's place in the log as it lies on disk, counted from 0. Facts of one holder, type and source
 share a code; each code has its ascending rows, and so has each type that `all` keys read, whoever's it is.
-Correlations are in sorted runs. Times are kept as the range of each block of rows, since a clock may jump
-back and rows are not in the order of their times.
+Correlations are in small hash tables. Times are kept as the range of each block of rows, since a clock may
+jump back and rows are not in the order of their times.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import heapq
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import attrs
 
-from actors.log.runs import LARGEST, SortedRuns
+from actors.log.keyrows import KeyRows
+from actors.messages.envelope import Head
 from actors.rules.visibility import WORKLOAD_FACTS, Reader
 
 BLOCK = 1024
@@ -62,10 +64,11 @@ class EventIndex:
         self._codes = array("I")
         self._code_list: list[Code] = []
         self._code_of: dict[tuple[str | None, str, str], int] = {}
+        # For each code the arrays that take its rows: its own, and its type's where `all` keys read it.
+        self._places: list[tuple[array[int], ...]] = []
         self._of_holder: dict[str | None, list[Code]] = {}
         self._public: dict[str, array[int]] = {}
-        self._correlations = SortedRuns()
-        self._bulk: list[int] = []
+        self._correlations = KeyRows()
         self._earliest: list[str] = []
         self._latest: list[str] = []
 
@@ -74,27 +77,32 @@ class EventIndex:
 
     def add(self, kind: str, holder: str | None, source: str, correlation: str | None, time: str) -> int:
         """Enter the next fact; its row."""
-        row = self._add(kind, holder, source, time)
+        row = len(self._codes)
+        key = (holder, kind, source)
+        number = self._code_of.get(key)
+        if number is None:
+            number = self._new_code(key)
+        self._codes.append(number)
+        for rows in self._places[number]:
+            rows.append(row)
+        self._note_times(row, time, time)
         if correlation is not None:
             self._correlations.add(correlation, row)
         return row
 
-    def add_in_bulk(
-        self, kind: str, holder: str | None, source: str, correlation: str | None, time: str
-    ) -> None:
-        """Enter the next fact while the log is read at start; `end_bulk` afterwards."""
-        row = self._add(kind, holder, source, time)
-        if correlation is not None:
-            bulk = self._bulk
-            bulk.append((hash(correlation) & 0xFFFFFFFF) << 32 | row)
-            if len(bulk) >= LARGEST:
-                self.end_bulk()
-
-    def end_bulk(self) -> None:
-        """Make what was entered in bulk findable."""
-        if self._bulk:
-            self._correlations.add_run(self._bulk)
-            self._bulk = []
+    def add_many(self, heads: Sequence[Head]) -> None:
+        """Enter the next facts: the same as `add` for each, but column by column and so much faster."""
+        first = len(self._codes)
+        numbers = self._numbers([(head.holder, head.type, head.source) for head in heads])
+        self._codes.extend(numbers)
+        places = self._places
+        for row, number in enumerate(numbers, first):
+            for rows in places[number]:
+                rows.append(row)
+        times = [head.time for head in heads]
+        for at, until in _blocks(first, len(times)):
+            self._note_times(first + at, min(times[at:until]), max(times[at:until]))
+        self._correlations.add_many([head.correlationid for head in heads], first)
 
     def code(self, row: int) -> Code:
         """What the fact of a row shares with others."""
@@ -113,26 +121,14 @@ class EventIndex:
         arrays = [self._codes, *(code.rows for code in self._code_list), *self._public.values()]
         return self._correlations.size_bytes() + sum(a.buffer_info()[1] * a.itemsize for a in arrays)
 
-    def _add(self, kind: str, holder: str | None, source: str, time: str) -> int:
-        codes = self._codes
-        row = len(codes)
-        key = (holder, kind, source)
-        number = self._code_of.get(key)
-        if number is None:
-            number = self._new_code(key)
-        codes.append(number)
-        self._code_list[number].rows.append(row)
-        if kind in WORKLOAD_FACTS:
-            self._public[kind].append(row)
-        if row % BLOCK == 0:
-            self._earliest.append(time)
-            self._latest.append(time)
-        else:
-            if time > self._latest[-1]:
-                self._latest[-1] = time
-            if time < self._earliest[-1]:
-                self._earliest[-1] = time
-        return row
+    def _numbers(self, keys: list[tuple[str | None, str, str]]) -> list[int]:
+        while True:
+            numbers = [self._code_of.get(key) for key in keys]
+            if None not in numbers:
+                return cast("list[int]", numbers)
+            for key, number in zip(keys, numbers, strict=True):
+                if number is None and key not in self._code_of:
+                    self._new_code(key)
 
     def _new_code(self, key: tuple[str | None, str, str]) -> int:
         number = self._code_of[key] = len(self._code_list)
@@ -140,8 +136,21 @@ class EventIndex:
         self._code_list.append(code)
         self._of_holder.setdefault(code.holder, []).append(code)
         if code.type in WORKLOAD_FACTS:
-            self._public.setdefault(code.type, array("I"))
+            self._places.append((code.rows, self._public.setdefault(code.type, array("I"))))
+        else:
+            self._places.append((code.rows,))
         return number
+
+    def _note_times(self, row: int, earliest: str, latest: str) -> None:
+        """Widen the range of the row's block by facts of that block."""
+        if row % BLOCK == 0:
+            self._earliest.append(earliest)
+            self._latest.append(latest)
+            return
+        if latest > self._latest[-1]:
+            self._latest[-1] = latest
+        if earliest < self._earliest[-1]:
+            self._earliest[-1] = earliest
 
     def _sequences(self, query: EventQuery) -> list[Sequence[int]]:
         reader = query.reader
@@ -194,6 +203,15 @@ class EventIndex:
                 start = -1
         if start >= 0:
             yield start, end
+
+
+def _blocks(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Rows from `first` on, `count` of them, cut where blocks begin: each piece from and until, from 0."""
+    at = 0
+    while at < count:
+        until = min(count, at + BLOCK - (first + at) % BLOCK)
+        yield at, until
+        at = until
 
 
 def _merge(sequences: list[Sequence[int]], first: int, end: int) -> Iterator[int]:

@@ -139,7 +139,7 @@ class World:
         self.events_told[kind] = self.events_told.get(kind, 0) + 1
         handler = _HANDLERS.get(kind)
         if handler is not None:
-            handler.take(self, fact.event, _Where(time, fact.correlation, fact.causation))
+            handler.take(self, fact.event, _Place(time, fact.correlation, fact.causation))
         self._complete(fact.causation, kind)
 
     def replay(self, head: Head) -> None:
@@ -152,10 +152,12 @@ class World:
             try:
                 event = handler.decode(head.data)
             except msgspec.MsgspecError:
-                # An older peer's fact of another shape: it stays readable, and says nothing to this fold.
-                return
-            handler.take(self, event, _Where(head.time, head.correlationid, head.causationid))
-        if head.causationid is not None:
+                # An older peer's fact of another shape: it stays readable, and says no more to this fold
+                # than that its command has completed.
+                pass
+            else:
+                handler.take(self, event, head)
+        if head.causationid in self.unfinished:
             self._complete(head.causationid, kind)
 
     def prompts_in_flight(self) -> int:
@@ -222,13 +224,15 @@ class World:
 
 
 @attrs.frozen
-class _Where:
+class _Place:
+    """Where a told fact stands, by the names that a line has for it."""
+
     time: str
-    correlation: str | None
-    causation: str | None
+    correlationid: str | None
+    causationid: str | None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     """What the fold needs of an answer; its content is passed over."""
 
     deployment: str
@@ -236,17 +240,17 @@ class _Usage(msgspec.Struct):
     completion_tokens: int | None = None
 
 
-class _Named(msgspec.Struct):
+class _Named(msgspec.Struct, gc=False):
     deployment: str
 
 
 @attrs.frozen
 class _Handler:
-    take: Callable[[World, Any, _Where], None]
+    take: Callable[[World, Any, _Place | Head], None]
     decode: Callable[[Any], Any]
 
 
-def _started(world: World, event: e.DeploymentStarted, where: _Where) -> None:
+def _started(world: World, event: e.DeploymentStarted, place: _Place | Head) -> None:
     world._add(  # noqa: SLF001 - handlers are the fold's own
         Deployment(
             id=event.deployment,
@@ -256,27 +260,27 @@ def _started(world: World, event: e.DeploymentStarted, where: _Where) -> None:
             device=event.device,
             device_uuid=event.device_uuid,
             memory_bytes=event.memory_bytes,
-            command=where.causation or "",
-            correlation=where.correlation or "",
-            stage_since=where.time,
+            command=place.causationid or "",
+            correlation=place.correlationid or "",
+            stage_since=place.time,
         )
     )
-    world._reach(event.deployment, "starting", where.time)  # noqa: SLF001
+    world._reach(event.deployment, "starting", place.time)  # noqa: SLF001
 
 
-def _loading(world: World, event: _Named, where: _Where) -> None:
-    world._reach(event.deployment, "loading", where.time)  # noqa: SLF001
+def _loading(world: World, event: _Named, place: _Place | Head) -> None:
+    world._reach(event.deployment, "loading", place.time)  # noqa: SLF001
 
 
-def _ready(world: World, event: _Named, where: _Where) -> None:
-    world._reach(event.deployment, "ready", where.time)  # noqa: SLF001
+def _ready(world: World, event: _Named, place: _Place | Head) -> None:
+    world._reach(event.deployment, "ready", place.time)  # noqa: SLF001
 
 
-def _ended(world: World, event: _Named, where: _Where) -> None:  # noqa: ARG001 - one signature for all
+def _ended(world: World, event: _Named, place: _Place | Head) -> None:  # noqa: ARG001 - one signature for all
     world._remove(event.deployment)  # noqa: SLF001
 
 
-def _answered(world: World, event: _Usage, where: _Where) -> None:  # noqa: ARG001
+def _answered(world: World, event: _Usage, place: _Place | Head) -> None:  # noqa: ARG001
     deployment = world.deployments.get(event.deployment)
     if deployment is not None:
         deployment.prompts_answered += 1
@@ -284,13 +288,13 @@ def _answered(world: World, event: _Usage, where: _Where) -> None:  # noqa: ARG0
         deployment.completion_tokens += event.completion_tokens or 0
 
 
-def _unanswered(world: World, event: _Named, where: _Where) -> None:  # noqa: ARG001
+def _unanswered(world: World, event: _Named, place: _Place | Head) -> None:  # noqa: ARG001
     deployment = world.deployments.get(event.deployment)
     if deployment is not None:
         deployment.prompts_failed += 1
 
 
-def _handler(take: Callable[[World, Any, _Where], None], kind: Any) -> _Handler:
+def _handler(take: Callable[[World, Any, _Place | Head], None], kind: Any) -> _Handler:
     return _Handler(take, msgspec.json.Decoder(kind).decode)
 
 

@@ -262,23 +262,20 @@ async def test_one_that_cannot_start_because_an_earlier_one_failed_is_not_charge
     autojump_clock: MockClock,
 ) -> None:
     story, log, work, _ = three()
+    trouble: list[Callable[[], None]] = []
 
-    async def needs_the_log(*, task_status: trio.TaskStatus[None]) -> None:
-        if story[-1] == "log fails":
-            raise Crash("the log is away")
+    async def start(*, task_status: trio.TaskStatus[None]) -> None:
+        if trouble:
+            trouble.pop()()
+            try:
+                await wait_all_tasks_blocked()
+            finally:
+                raise Crash("it misses the log even as it is told to give up")
         await work.run(task_status=task_status)
 
-    starts: list[Callable[[], None]] = []
-
-    async def start_while_the_log_fails(*, task_status: trio.TaskStatus[None]) -> None:
-        if starts:
-            starts.pop()()
-            await wait_all_tasks_blocked()
-        await needs_the_log(task_status=task_status)
-
-    services = [log.service(), Service("work", start_while_the_log_fails, budget=Budget(1, 600))]
+    services = [log.service(), Service("work", start, budget=Budget(1, 600))]
     async with running(services) as supervisor:
-        starts.append(log.fail)
+        trouble.append(log.fail)
         work.fail()
         await trio.sleep(20)
         assert story[-2:] == ["log up", "work up"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from actors.log import accepted as module
-from actors.log import runs
+from actors.log import keyrows
 from actors.log.accepted import AcceptedLog, Record
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import LineFile, NoRoom
@@ -413,8 +413,7 @@ def test_ids_and_owners_stay_what_a_plain_dict_says_through_shortening_and_reope
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "COMPACT_BYTES", 2000)
         patch.setattr(module, "_COPY_BYTES", 300)
-        patch.setattr(runs, "RECENT", 3)
-        patch.setattr(runs, "LARGEST", 16)
+        patch.setattr(keyrows, "ROWS", 4)
         patch.setattr(os, "fsync", lambda fd: None)
         patch.setattr(os, "fdatasync", lambda fd: None)
         trio.run(_live_through, tmp_path_factory.mktemp("accepted"), steps)

@@ -208,6 +208,10 @@ def test_offsets_past_four_gibibytes_are_kept(tmp_path: Path) -> None:
         segment.add(offset, 1)
     assert list(segment.offsets) == [0, (1 << 32) - 1, 1 << 32, 1 << 33]
     assert [segment.end_of(n) for n in range(4)] == [(1 << 32) - 1, 1 << 32, 1 << 33, (1 << 33) + 1]
+    together = Segment(tmp_path / "x", 0)
+    together.add_many(0, [(1 << 32) - 1, 1, 1 << 32])
+    together.add_many(1 << 33, [1])
+    assert (list(together.offsets), together.size) == (list(segment.offsets), segment.size)
 
 
 @pytest.mark.parametrize("most", [1, 7, 8, 9, 15, 16, 17, 40, 1000])

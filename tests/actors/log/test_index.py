@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.log import index as module
-from actors.log import runs
+from actors.log import keyrows
 from actors.log.index import EventIndex, EventQuery
+from actors.messages.envelope import Head
 from actors.messages.times import time_text
 from actors.rules.visibility import WORKLOAD_FACTS, Reader
 
@@ -29,6 +30,9 @@ class Row:
     source: str
     correlation: str | None
     time: str
+
+    def head(self) -> Head:
+        return Head("evt-0", self.kind, self.time, self.source, self.correlation, None, self.holder)
 
     def answers(self, query: EventQuery) -> bool:
         reader = query.reader
@@ -55,6 +59,7 @@ ROWS = st.lists(
         correlation=st.sampled_from([None, *CORRELATIONS]),
         time=TIMES,
     ),
+    min_size=30,
     max_size=120,
 )
 QUERIES = st.builds(
@@ -70,31 +75,33 @@ QUERIES = st.builds(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks and runs small enough that random facts fill many."""
+    """Blocks and tables small enough that random facts fill many."""
     monkeypatch.setattr(module, "BLOCK", 8)
-    monkeypatch.setattr(runs, "RECENT", 5)
-    monkeypatch.setattr(runs, "LARGEST", 32)
-    monkeypatch.setattr(module, "LARGEST", 32)
+    monkeypatch.setattr(keyrows, "ROWS", 32)
 
 
-def built(rows: list[Row], in_bulk: int) -> EventIndex:
+def built(rows: list[Row], many: list[int]) -> EventIndex:
+    """An index of these rows: so many at once as `many` says, one after the other; the rest one by one."""
     index = EventIndex()
-    for row in rows[:in_bulk]:
-        index.add_in_bulk(row.kind, row.holder, row.source, row.correlation, row.time)
-    index.end_bulk()
-    for number, row in enumerate(rows[in_bulk:], min(in_bulk, len(rows))):
+    for count in many:
+        first = len(index)
+        index.add_many([row.head() for row in rows[first : first + count]])
+    for number, row in enumerate(rows[len(index) :], len(index)):
         assert index.add(row.kind, row.holder, row.source, row.correlation, row.time) == number
     return index
 
 
 @settings(max_examples=250, deadline=None)
 @given(
-    rows=ROWS, in_bulk=st.integers(0, 120), queries=st.lists(QUERIES, max_size=8), first=st.integers(0, 130)
+    rows=ROWS,
+    many=st.lists(st.integers(1, 30), min_size=2, max_size=4),
+    queries=st.lists(QUERIES, max_size=8),
+    first=st.integers(0, 130),
 )
 def test_it_selects_what_a_loop_over_all_facts_would(
-    rows: list[Row], in_bulk: int, queries: list[EventQuery], first: int
+    rows: list[Row], many: list[int], queries: list[EventQuery], first: int
 ) -> None:
-    index = built(rows, in_bulk)
+    index = built(rows, many)
     assert len(index) == len(rows)
     for query in queries:
         found = list(index.select(query, first))
@@ -133,6 +140,6 @@ def test_one_wrong_hour_of_the_clock_does_not_make_every_later_query_read_everyt
 
 
 def test_facts_with_nothing_in_common_but_a_code_share_it() -> None:
-    index = built([Row("Undeployed", "h-1", "urn:a", f"c-{n}", time_text(n)) for n in range(100)], 50)
+    index = built([Row("Undeployed", "h-1", "urn:a", f"c-{n}", time_text(n)) for n in range(100)], [50])
     assert len({id(index.code(n)) for n in range(100)}) == 1
     assert (index.code(7).holder, index.code(7).type, index.code(7).source) == ("h-1", "Undeployed", "urn:a")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from actors.log.days import DayFiles
 from actors.log.index import EventIndex
+from actors.messages.envelope import Head
 from actors.messages.times import time_text
 
 FACTS = 200_000
@@ -37,16 +38,20 @@ def test_a_fact_told_live_costs_no_more() -> None:
     assert index.size_bytes() / FACTS <= MOST_BYTES - 8
 
 
+def _head(row: int) -> Head:
+    time = time_text(1_796_000_000_000 + row)
+    return Head(
+        f"evt-{row}", KINDS[row % 5], time, "urn:best-peer:x", f"correlation-{row}", None, f"h-{row % 50}"
+    )
+
+
 def _filled(folder: Path, facts: int, keep: list[object] | None = None) -> int:
     """Fill an index and the offsets of a file as a start does; the bytes they say they take."""
     index, files = EventIndex(), DayFiles(folder)
     if keep is not None:
         keep += [index, files]
     segment = files.begin(folder / "2026-11-30.jsonl", 0)
-    for row in range(facts):
-        kind, holder = KINDS[row % 5], f"h-{row % 50}"
-        time = time_text(1_796_000_000_000 + row)
-        index.add_in_bulk(kind, holder, "urn:best-peer:x", f"correlation-{row}", time)
-        segment.add(600 * row, 600)
-    index.end_bulk()
+    for first in range(0, facts, 100):
+        index.add_many([_head(row) for row in range(first, first + 100)])
+        segment.add_many(600 * first, [600] * 100)
     return index.size_bytes() + len(segment.offsets) * segment.offsets.itemsize

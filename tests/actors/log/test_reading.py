@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.log import eventlog as module
-from actors.log import index, runs
+from actors.log import index, keyrows, stretches
 from actors.log.eventlog import EventLog
 from actors.log.index import EventQuery
 from actors.messages import events as e
@@ -116,9 +116,8 @@ def test_paging_and_following_find_what_a_plain_loop_finds(
         patch.setattr(module, "TAIL_FACTS", tail)
         patch.setattr(module, "PAGE_BYTES", page_bytes)
         patch.setattr(index, "BLOCK", 8)
-        patch.setattr(index, "LARGEST", 32)
-        patch.setattr(runs, "RECENT", 5)
-        patch.setattr(runs, "LARGEST", 32)
+        patch.setattr(keyrows, "ROWS", 32)
+        patch.setattr(stretches, "BLOCK_BYTES", 2000)
         patch.setattr(os, "fsync", lambda fd: None)
         patch.setattr(os, "fdatasync", lambda fd: None)
         steps = [step for life in lives for step in life]
