@@ -51,6 +51,13 @@ class Prompt:
 
 
 @attrs.frozen
+class PullImage:
+    """Fetch an image from its registry, held or not (F22)."""
+
+    image: str
+
+
+@attrs.frozen
 class RunJob:
     """Run an image once."""
 
@@ -81,10 +88,10 @@ class UnknownCommand:
     kind: str
 
 
-Command = DeployModel | UndeployModel | Prompt | RunJob | StopJob | RevokeAgent | UnknownCommand
+Command = DeployModel | UndeployModel | Prompt | PullImage | RunJob | StopJob | RevokeAgent | UnknownCommand
 
 COMMANDS: dict[str, type[Any]] = {
-    c.__name__: c for c in (DeployModel, UndeployModel, Prompt, RunJob, StopJob, RevokeAgent)
+    c.__name__: c for c in (DeployModel, UndeployModel, Prompt, PullImage, RunJob, StopJob, RevokeAgent)
 }
 
 COMPLETES: dict[str, frozenset[str]] = {
@@ -93,8 +100,9 @@ COMPLETES: dict[str, frozenset[str]] = {
     ),
     "UndeployModel": frozenset({"Undeployed", "CommandFailed"}),
     "Prompt": frozenset({"PromptAnswered", "PromptFailed", "CommandFailed"}),
-    "RunJob": frozenset({"CommandFailed"}),
-    "StopJob": frozenset({"CommandFailed"}),
+    "PullImage": frozenset({"ImagePulled", "CommandFailed"}),
+    "RunJob": frozenset({"JobStarted", "JobFailed", "JobStopped", "CommandFailed"}),
+    "StopJob": frozenset({"JobStopped", "CommandFailed"}),
     "RevokeAgent": frozenset({"AgentRevoked", "CommandFailed"}),
 }
 """The events after which a command's outcome is known (F8); the schema documents say the same."""

@@ -11,6 +11,31 @@ from msgspec import UNSET, UnsetType
 
 
 @attrs.frozen
+class ImagePulling:
+    """An image is fetched for a workload, or by a pull-image: 99 percent at most until its end (F19).
+
+    The percentage is absent while the engine does not know all that is to be fetched.
+    """
+
+    image: str
+    progress_pct: int | UnsetType = UNSET
+    fetched_bytes: int | UnsetType = UNSET
+    deployment: str | UnsetType = UNSET
+    job: str | UnsetType = UNSET
+
+
+@attrs.frozen
+class ImagePulled:
+    """An image is here; `held` when it was before and was not pulled. `digest` None: no registry gave one."""
+
+    image: str
+    digest: str | None
+    held: bool
+    deployment: str | UnsetType = UNSET
+    job: str | UnsetType = UNSET
+
+
+@attrs.frozen
 class DeploymentStarted:
     """The engine of a deployment was started on its device: `device` for people, its UUID for promises."""
 
@@ -42,6 +67,7 @@ class DeploymentReady:
     device: str
     context_tokens: int | UnsetType = UNSET
     load_ms: int | UnsetType = UNSET
+    note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -107,6 +133,56 @@ class PromptFailed:
 
 
 @attrs.frozen
+class JobStarted:
+    """A job's container was started, in a closed box when `boxed`; without a device it uses the host alone."""
+
+    job: str
+    image: str
+    boxed: bool
+    isolation: str
+    holder: str
+    device: str | UnsetType = UNSET
+    device_uuid: str | UnsetType = UNSET
+    memory_bytes: int | UnsetType = UNSET
+
+
+@attrs.frozen
+class JobFinished:
+    """A job's program ended by itself, with the last lines it wrote.
+
+    `ended_at` is its true end where that is not when this was told; `note` what its code does not say.
+    """
+
+    job: str
+    exit_code: int
+    output: tuple[str, ...]
+    ended_at: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+@attrs.frozen
+class JobFailed:
+    """A job could not run, or the machine broke it off; `exit_code` None: it ended, nobody knows how."""
+
+    job: str
+    code: str
+    reason: str
+    fix: str
+    exit_code: int | UnsetType | None = UNSET
+    output: tuple[str, ...] | UnsetType = UNSET
+    ended_at: str | UnsetType = UNSET
+
+
+@attrs.frozen
+class JobStopped:
+    """A job was stopped by command, or because its key was taken back: `reason` then says so."""
+
+    job: str
+    reason: str | UnsetType = UNSET
+    output: tuple[str, ...] | UnsetType = UNSET
+
+
+@attrs.frozen
 class CommandFailed:
     """An accepted command that could not be carried out, why, and what to do. Completes any command."""
 
@@ -126,7 +202,9 @@ class AgentRevoked:
 
 
 Event = (
-    DeploymentStarted
+    ImagePulling
+    | ImagePulled
+    | DeploymentStarted
     | WeightsLoading
     | DeploymentReady
     | DeploymentFailed
@@ -135,6 +213,10 @@ Event = (
     | Undeployed
     | PromptAnswered
     | PromptFailed
+    | JobStarted
+    | JobFinished
+    | JobFailed
+    | JobStopped
     | CommandFailed
     | AgentRevoked
 )

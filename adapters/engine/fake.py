@@ -99,7 +99,18 @@ class FakeEngine:
             )
         return Plan(model, memory_bytes, CONTEXT_TOKENS, SLOTS, detail=(("model", model),))
 
-    def program(self, plan: Plan, device: Device, *, workload: str) -> Executable:  # noqa: ARG002
+    def image(self, device: Device) -> str | None:  # noqa: ARG002
+        """None, unless it was given one."""
+        return None
+
+    def program(
+        self,
+        plan: Plan,
+        device: Device,  # noqa: ARG002
+        *,
+        workload: str,  # noqa: ARG002
+        image: str | None = None,  # noqa: ARG002
+    ) -> Executable:
         """A command line that only the fake runtime can run."""
         return Executable(
             argv=("fake-engine", plan.model, "--port", "{port}", "--api-key-file", f"{{secret:{API_KEY}}}"),

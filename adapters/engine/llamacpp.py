@@ -172,7 +172,18 @@ class LlamaCpp:
             ),
         )
 
-    def program(self, plan: Plan, device: Device, *, workload: str) -> Executable:  # noqa: ARG002
+    def image(self, device: Device) -> str | None:  # noqa: ARG002
+        """None: it is a program of this host."""
+        return None
+
+    def program(
+        self,
+        plan: Plan,
+        device: Device,  # noqa: ARG002
+        *,
+        workload: str,  # noqa: ARG002
+        image: str | None = None,  # noqa: ARG002
+    ) -> Executable:
         """The server's command line, which says no secret and no path of the owner's models.
 
         Raises:

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import attrs
 
 from adapters.gpu.port import ApiName, Device
-from adapters.runtime.port import Executable, Exit, Handle
+from adapters.runtime.port import Container, Executable, Exit, Handle
 
 EngineName = Literal["llamacpp", "ollama", "vllm"]
 FinishReason = Literal["stop", "length", "other"]
@@ -142,9 +142,14 @@ class Answer:
 
 @attrs.frozen
 class Served:
-    """A model that gave a real short answer."""
+    """A model that gave a real short answer.
+
+    `note` is what its users should know though it answers, one sentence: served by the CPU and not by the
+    card it was placed on, for instance.
+    """
 
     context_tokens: int | None = None
+    note: str | None = None
 
 
 Progress = Callable[[int | None], None]
@@ -176,8 +181,20 @@ class Engine(Protocol):
         """
         ...
 
-    def program(self, plan: Plan, device: Device, *, workload: str) -> Executable:
-        """What to execute for a plan on a device, with a fresh random API key among its secrets.
+    def image(self, device: Device) -> str | None:
+        """The image that serves on such a device; None for an engine that is a program of the host."""
+        ...
+
+    def program(
+        self, plan: Plan, device: Device, *, workload: str, image: str | None = None
+    ) -> Executable | Container:
+        """What to execute for a plan on a device, with a fresh random API key where the engine asks for one.
+
+        Args:
+            plan: what `plan` settled.
+            device: where it was placed.
+            workload: the deployment's id.
+            image: what the engine's `image` was pulled to, for a container.
 
         Raises:
             EngineMissing: the machine lost the program since `plan`.

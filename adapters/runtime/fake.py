@@ -17,6 +17,8 @@ from adapters.runtime.output import last_lines
 from adapters.runtime.port import (
     API_KEY,
     RECORDS,
+    Container,
+    Executable,
     Exit,
     Handle,
     Isolation,
@@ -84,6 +86,11 @@ class FakeRuntime:
         """Not yet."""
         return False
 
+    @property
+    def images(self) -> None:
+        """Not yet."""
+        return None
+
     async def start(self, spec: WorkloadSpec) -> Handle:
         """Remember the workload's program as running, or find it."""
         if self._gate is not None:
@@ -98,7 +105,7 @@ class FakeRuntime:
             workload=spec.workload,
             holder=spec.holder,
             base_url=f"http://127.0.0.1:{self._ports}",
-            secret=spec.program.secret_files.get(API_KEY),
+            secret=_secret(spec.program),
             detail=dict(spec.detail),
         )
         self._ports += 1
@@ -220,6 +227,12 @@ class FakeRuntime:
         with os.fdopen(opened, "w", encoding="utf-8") as file:
             json.dump({**attrs.asdict(handle), "adopted": True}, file)
         temporary.rename(path)
+
+
+def _secret(program: Executable | Container) -> str | None:
+    if isinstance(program, Executable):
+        return program.secret_files.get(API_KEY)
+    return None if program.secret is None else program.secret[1]
 
 
 def _handle(raw: Mapping[str, Any]) -> Handle:

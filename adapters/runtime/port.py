@@ -5,11 +5,14 @@ finds it; recovery repeats every effect, so each one first looks whether it is a
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
 import attrs
+
+from adapters.images.port import Images
 
 Isolation = Literal["process", "container", "user-namespace", "vm"]
 
@@ -19,12 +22,21 @@ class RuntimeFault(Exception):
 
 
 class StartFailed(RuntimeFault):
-    """Raised when a program could not be started; nothing of it is left behind."""
+    """Raised when a program could not be started; nothing of it is left behind.
 
-    def __init__(self, reason: str, *, fix: str) -> None:
+    `code` is `START_FAILED`, or what is known of it: `COMMAND_NOT_FOUND`, `NO_COMMAND`, `IMAGE_GONE`,
+    `DEVICE_UNAVAILABLE`, `NO_ROOM`, `RUNTIME_UNAVAILABLE`.
+    """
+
+    def __init__(self, reason: str, *, fix: str, code: str = "START_FAILED") -> None:
         super().__init__(reason)
         self.reason = reason
         self.fix = fix
+        self.code = code
+
+
+class RuntimeUnavailable(RuntimeFault):
+    """Raised when what runs programs does not answer itself: then nothing is known of them."""
 
 
 class NotEnded(RuntimeFault):
@@ -53,22 +65,57 @@ class Executable:
 
 
 @attrs.frozen
+class Mount:
+    """A folder of the host that a container sees at `target`."""
+
+    source: Path
+    target: str
+    is_read_only: bool = True
+
+
+@attrs.frozen
+class Container:
+    """A program in an image, run confined: the image and the program have no say in it (F30, F31).
+
+    Args:
+        image: what the engine holds, as `adapters.images.port.Image.run` says.
+        command: the program's arguments; None for the image's own. The image's entry point stays.
+        environment: what it finds set. Variables that say which devices it sees are not passed on.
+        secret: name and value of one more variable, the key the program asks its callers for; it becomes
+            `Handle.secret`.
+        port: where it listens inside, published on loopback alone; None when nobody calls it.
+        mounts: folders of the host.
+        tasks: processes and threads it may have at once.
+        is_boxed: a tenant's job: read-only files, no network, nobody's user, half the cores; see F31.
+    """
+
+    image: str
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    secret: tuple[str, str] | None = attrs.field(default=None, repr=False)
+    port: int | None = None
+    mounts: tuple[Mount, ...] = ()
+    tasks: int = 4096
+    is_boxed: bool = False
+
+
+@attrs.frozen
 class WorkloadSpec:
     """What to run for one workload.
 
     Args:
-        workload: the workload's id, `dep-…`; the name it is found by.
+        workload: the workload's id, `dep-…` or `job-…`; the name it is found by.
         holder: whose it is.
-        program: what to execute.
-        device_uuids: the devices handed over, by UUID.
-        memory_bytes: host memory ceiling, where the owner set one; None is no ceiling. The runtime says
-            what it can hold a program to.
+        program: what to execute; which of the two a runtime takes is the engine's to know.
+        device_uuids: the accelerators handed over, by UUID; a container sees no other.
+        memory_bytes: host memory ceiling, swap counted in; None is no ceiling. The process runtime holds
+            nothing to it.
         detail: what the engine needs to know of it again after a restart (no secrets), kept in the record.
     """
 
     workload: str
     holder: str
-    program: Executable
+    program: Executable | Container
     device_uuids: tuple[str, ...] = ()
     memory_bytes: int | None = None
     detail: Mapping[str, str] = attrs.field(factory=dict)
@@ -78,7 +125,8 @@ class WorkloadSpec:
 class Handle:
     """A program that was started and can be reached.
 
-    `base_url` is loopback alone. `secret` is what the engine asks for (its API key), never logged.
+    `base_url` is where the peer reaches it, empty for one that nobody calls. `secret` is what the engine
+    asks for (its API key), never logged.
     """
 
     workload: str
@@ -94,11 +142,37 @@ class Exit:
     """How a program ended. `code` is None when it is not known: an adopted program's always is.
 
     A program killed by signal N has code 128 + N. `output` is its last lines, oldest first.
+
+    Args:
+        out_of_memory: it was ended for want of memory, by the evidence of what ran it.
+        lost_process: it went on, or ended by itself, after one of its processes was so ended.
+        not_found: its command is not there, or is no program.
+        ended_at: when, RFC 3339, where what ran it knows.
     """
 
     code: int | None
     output: tuple[str, ...] = ()
     out_of_memory: bool = False
+    lost_process: bool = False
+    not_found: bool = False
+    ended_at: str | None = None
+
+
+@attrs.frozen
+class Chunk:
+    """What a container wrote at once, as its bytes are."""
+
+    stream: Literal["out", "err"]
+    data: bytes
+
+
+@attrs.frozen
+class EngineEvent:
+    """What a container engine did on its own: `oom` or `die`, `code` where it says one."""
+
+    workload: str
+    kind: Literal["oom", "die"]
+    code: int | None = None
 
 
 class Runtime(Protocol):
@@ -106,7 +180,7 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """`process`, `fake`; later `docker`, `native`."""
+        """`docker`, `native`, `process` or `fake`, as `BEST_PEER_RUNTIME` chooses it."""
         ...
 
     @property
@@ -119,24 +193,34 @@ class Runtime(Protocol):
         """Whether `run-job` can be served at all."""
         ...
 
+    @property
+    def images(self) -> Images | None:
+        """What its containers are made of; None where programs need no image."""
+        ...
+
     async def start(self, spec: WorkloadSpec) -> Handle:
         """Start the workload's program, or find the one already running under its id.
 
         A start that is cancelled may have happened; starting again finds it.
 
         Raises:
-            StartFailed: it could not be started; nothing is left behind.
+            StartFailed: it could not be started; nothing is left behind, or is ended when that can be done.
         """
         ...
 
     async def find(self, workload: str) -> Handle | None:
-        """The running program of a workload, None when there is none."""
+        """The running program of a workload, None when there is none.
+
+        Raises:
+            RuntimeUnavailable: that is not to be known now.
+        """
         ...
 
     async def wait(self, workload: str) -> Exit:
         """Wait until the program has ended, whoever ended it, and everything it left has too.
 
-        Returns at once for a workload that does not run. May be called by several tasks.
+        Returns at once for a workload that does not run; how it ended is known until it is discarded. Goes
+        on waiting while what runs it does not answer. May be called by several tasks.
         """
         ...
 
@@ -147,7 +231,7 @@ class Runtime(Protocol):
         that is gone itself.
 
         Raises:
-            NotEnded: it did not end within ten seconds of being killed.
+            NotEnded: it did not end within ten seconds of being killed, or what runs it does not answer.
         """
         ...
 
@@ -167,6 +251,50 @@ class Runtime(Protocol):
         """The ids of all workloads of this peer's instance that run now, known or not.
 
         One that `find` does not know is what a dead program left: `stop` ends it.
+        """
+        ...
+
+
+class ContainerRuntime(Runtime, Protocol):
+    """A runtime of containers, which can be looked into."""
+
+    @property
+    def images(self) -> Images:
+        """What its containers are made of."""
+        ...
+
+    async def prepare(self, spec: WorkloadSpec) -> None:
+        """Make the workload's container and start nothing; `start` with the same spec starts it.
+
+        Raises:
+            StartFailed: as `start`.
+        """
+        ...
+
+    def follow(self, workload: str) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+        """What a container writes, out and error apart, to its end.
+
+        Entered between `prepare` and `start` it misses no byte. Entered later it begins with the oldest
+        output that is kept. Whoever reads slowly holds the container up: read on, or leave.
+
+        Raises:
+            RuntimeUnavailable: the engine went away; what follows is not to be had.
+        """
+        ...
+
+    async def processes(self, workload: str) -> frozenset[int]:
+        """The container's processes by the host's pids; empty when it does not run.
+
+        Raises:
+            RuntimeUnavailable: that is not to be known now.
+        """
+        ...
+
+    def events(self) -> AbstractAsyncContextManager[AsyncIterator[EngineEvent]]:
+        """What the engine does to this peer's containers from now on.
+
+        Raises:
+            RuntimeUnavailable: the engine went away; look at each container, then listen again.
         """
         ...
 

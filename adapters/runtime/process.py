@@ -87,6 +87,11 @@ class ProcessRuntime:
         """A job runs code that the owner did not write: that needs a box, and there is none here."""
         return False
 
+    @property
+    def images(self) -> None:
+        """Programs of the host need none."""
+        return None
+
     async def start(self, spec: WorkloadSpec) -> Handle:
         """Start the workload's program, or find the one already running under its id."""
         folder = self._folder(spec.workload)

@@ -68,6 +68,8 @@ def spawn(spec: WorkloadSpec, folder: Path, instance: str) -> Record:
 
 def _spawn(spec: WorkloadSpec, folder: Path, instance: str) -> Record:
     program = spec.program
+    if not isinstance(program, Executable):
+        raise StartFailed("processes of the host run no image", fix="run it on a peer that has containers")
     file = _find(program.argv[0])
     for name, content in program.secret_files.items():
         _write_secret(secret_path(folder, name), content)

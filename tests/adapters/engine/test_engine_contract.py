@@ -17,7 +17,7 @@ from adapters.engine.port import (
 )
 from adapters.gpu.fake import cpu_device
 from adapters.runtime.fake import FakeRuntime
-from adapters.runtime.port import API_KEY, Exit
+from adapters.runtime.port import API_KEY, Executable, Exit
 from tests.support.serving import MIB, Served
 
 
@@ -72,6 +72,8 @@ async def test_every_program_gets_a_key_of_its_own_outside_its_arguments(served:
     one = served.engine.program(plan, cpu_device(), workload="dep-1")
     two = served.engine.program(plan, cpu_device(), workload="dep-2")
 
+    assert isinstance(one, Executable)
+    assert isinstance(two, Executable)
     keys = {one.secret_files[API_KEY], two.secret_files[API_KEY]}
     assert len(keys) == 2
     assert all(len(key) >= 43 for key in keys)

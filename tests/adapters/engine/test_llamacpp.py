@@ -29,7 +29,7 @@ from adapters.engine.port import (
 )
 from adapters.gpu.fake import cpu_device
 from adapters.models.folder import ModelFolder
-from adapters.runtime.port import Exit, WorkloadSpec
+from adapters.runtime.port import Executable, Exit, WorkloadSpec
 from tests.support.serving import MIB, Served
 from tests.support.tinymodel import write_tiny_model
 
@@ -143,6 +143,7 @@ async def test_neither_arguments_nor_output_name_the_owners_paths(
     handle = await llamacpp.start(plan)
 
     program = llamacpp.engine.program(plan, cpu_device(), workload="dep-1")
+    assert isinstance(program, Executable)
     assert not any(str(models.path) in part for part in program.argv)
     ended = await llamacpp.runtime.wait(handle.workload)
     assert ended.output
@@ -272,6 +273,7 @@ async def test_a_port_that_was_taken_meanwhile_is_explained(llamacpp: Served) ->
     program = llamacpp.engine.program(
         await llamacpp.engine.plan("tiny", 100 * MIB), cpu_device(), workload="dep-2"
     )
+    assert isinstance(program, Executable)
     taken = handle.base_url.rpartition(":")[2]
     program = attrs.evolve(program, argv=tuple(part.replace("{port}", taken) for part in program.argv))
 
@@ -285,6 +287,7 @@ async def test_a_ceiling_of_memory_that_is_reached_is_explained(llamacpp: Served
     plan = await llamacpp.engine.plan("tiny", 100 * MIB)
     program = llamacpp.engine.program(plan, cpu_device(), workload="dep-1")
     # Ten times what it was promised, which the kernel then refuses.
+    assert isinstance(program, Executable)
     argv = list(program.argv)
     argv[argv.index("--context") + 1] = str(8 * 1024 * 1024)
     program = attrs.evolve(program, argv=tuple(argv))
@@ -328,6 +331,7 @@ def test_an_end_is_explained_by_its_signs(ended: Exit, kind: type[EngineFault], 
 async def test_waiting_for_one_that_never_loads_is_the_callers_to_end(llamacpp: Served) -> None:
     plan = await llamacpp.engine.plan("tiny", 100 * MIB)
     program = llamacpp.engine.program(plan, cpu_device(), workload="dep-1")
+    assert isinstance(program, Executable)
     silent = attrs.evolve(program, argv=(sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"))
     handle = await llamacpp.runtime.start(WorkloadSpec("dep-1", "h-1", silent))
 

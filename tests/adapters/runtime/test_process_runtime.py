@@ -83,6 +83,7 @@ async def test_a_program_has_its_own_session_and_no_file_of_the_peers(
 
 async def test_a_program_may_run_in_a_folder_of_its_choice(runtime: ProcessRuntime, tmp_path: Path) -> None:
     spec = puppet()
+    assert isinstance(spec.program, Executable)
 
     handle = await runtime.start(attrs.evolve(spec, program=attrs.evolve(spec.program, folder=tmp_path)))
 

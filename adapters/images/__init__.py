@@ -1,0 +1,1 @@
+"""Images of a container engine and the registries they come from."""
