@@ -162,7 +162,7 @@ class JobFinished:
 
 @attrs.frozen
 class JobFailed:
-    """A job could not run, or the machine broke it off; `exit_code` None: it ended, nobody knows how."""
+    """A job could not run, or the machine broke it off; `exit_code` None: it ended somehow."""
 
     job: str
     code: str
