@@ -175,7 +175,7 @@ class JobFailed:
 
 @attrs.frozen
 class JobStopped:
-    """A job was stopped by command, or because its key was taken back: `reason` then says so."""
+    """A job was stopped by command, or since its key was taken back: `reason` then says so."""
 
     job: str
     reason: str | UnsetType = UNSET
