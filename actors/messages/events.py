@@ -134,7 +134,7 @@ class PromptFailed:
 
 @attrs.frozen
 class JobStarted:
-    """A job's container was started, in a closed box when `boxed`; without a device it uses the host alone."""
+    """A job's container was started, in a closed box when `boxed`; with no device it has the host alone."""
 
     job: str
     image: str
