@@ -205,7 +205,7 @@ class DeploymentActor:
                 holder=deployment.holder,
                 program=engine.program(plan, device, workload=self._id),
                 device_uuids=(device.uuid,),
-                memory_bytes=self._house.engine_memory_bytes,
+                memory_bytes=self._house.ceilings.engine_memory_bytes,
                 detail=dict(plan.detail),
             )
         )

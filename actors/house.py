@@ -11,6 +11,7 @@ from actors.store import Store
 from adapters.clock.port import Clock
 from adapters.engine.port import Engine
 from adapters.gpu.port import Gpu
+from adapters.images.port import Pull
 from adapters.runtime.port import Runtime
 
 
@@ -19,10 +20,11 @@ class Bounds:
     """How long things may take, in seconds (F20, F23).
 
     ready: from the engine's start until it answers at all.
-    load: until the model has answered.
+    load: from then until the model has answered.
     prompt: from a prompt's turn until its answer.
     stop: grace for an engine to end by itself.
     probe: between two looks whether a ready engine still answers.
+    away: how long a container engine may be away at a stretch before what it has not started yet fails.
     """
 
     ready: float = 900
@@ -30,6 +32,21 @@ class Bounds:
     prompt: float = 600
     stop: float = 3
     probe: float = 15
+    away: float = 120
+
+
+@attrs.frozen
+class Ceilings:
+    """What one container may take of the host, whoever ordered it; None is no ceiling (F30, F31).
+
+    Memory is the host's, in bytes, swap counted in; tasks are processes and threads. A job's memory is held
+    down in the closed box alone.
+    """
+
+    engine_memory_bytes: int | None = None
+    engine_tasks: int | None = 4096
+    job_memory_bytes: int | None = 4 << 30
+    job_tasks: int | None = 4096
 
 
 def random_id(prefix: str) -> str:
@@ -49,5 +66,6 @@ class House:
     gpu: Gpu
     addresses: Addresses = attrs.field(factory=Addresses)
     bounds: Bounds = attrs.field(factory=Bounds)
-    engine_memory_bytes: int | None = None
+    ceilings: Ceilings = attrs.field(factory=Ceilings)
+    pull: Pull = "always"
     new_id: Callable[[str], str] = random_id

@@ -7,7 +7,7 @@ import attrs
 
 from actors.approver import AdminTokenApprover
 from actors.desk import Desk
-from actors.house import Bounds, House
+from actors.house import Bounds, Ceilings, House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
 from actors.kernel.workers import Workers
@@ -86,7 +86,7 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
         engines=programs.engines,
         gpu=HostGpu(),
         bounds=Bounds(ready=settings.ready_seconds, load=settings.load_seconds),
-        engine_memory_bytes=settings.engine_memory,
+        ceilings=Ceilings(engine_memory_bytes=settings.engine_memory),
     )
     streams = Streams(store)
     registrar = Registrar(

@@ -85,7 +85,7 @@ class Container:
             `Handle.secret`.
         port: where it listens inside, published on loopback alone; None when nobody calls it.
         mounts: folders of the host.
-        tasks: processes and threads it may have at once.
+        tasks: processes and threads it may have at once; None is no ceiling.
         is_boxed: a tenant's job: read-only files, no network, nobody's user, half the cores; see F31.
     """
 
@@ -95,7 +95,7 @@ class Container:
     secret: tuple[str, str] | None = attrs.field(default=None, repr=False)
     port: int | None = None
     mounts: tuple[Mount, ...] = ()
-    tasks: int = 4096
+    tasks: int | None = 4096
     is_boxed: bool = False
 
 
