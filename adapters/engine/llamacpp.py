@@ -203,9 +203,8 @@ class LlamaCpp:
         Raises:
             ModelUnusable, EngineUnreachable: it will not become ready.
         """
-        progress(None)
         pause = FIRST_POLL_SECONDS
-        while not await self._is_loaded(handle):
+        while not await self._is_loaded(handle, progress):
             await trio.sleep(pause)
             pause = min(pause * 2, LAST_POLL_SECONDS)
         try:
@@ -239,11 +238,13 @@ class LlamaCpp:
             return True
         return False
 
-    async def _is_loaded(self, handle: Handle) -> bool:
+    async def _is_loaded(self, handle: Handle, progress: Progress) -> bool:
         try:
             # One that accepts and says nothing is asked again.
             with trio.move_on_after(ALIVE_SECONDS):
-                return (await self.chat.ask(handle, "GET", "/health")).status == 200
+                status = (await self.chat.ask(handle, "GET", "/health")).status
+                progress(None)
+                return status == 200
         except EngineUnreachable:
             pass  # It has not opened its port yet. Its end is watched for by the caller.
         return False

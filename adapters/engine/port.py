@@ -204,7 +204,9 @@ class Engine(Protocol):
     async def make_ready(self, handle: Handle, progress: Progress) -> Served:
         """Wait until the model has given a real short answer.
 
-        Bounded by the caller, who also watches for the program's end.
+        `progress` is called for the first time once the engine answers at all, loading or not: until then
+        it has the bound of an engine that starts, after that of a model that loads. Both are the caller's,
+        who also watches for the program's end.
 
         Raises:
             ModelUnusable, EngineUnreachable: it will not become ready.
