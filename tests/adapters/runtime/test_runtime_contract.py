@@ -291,7 +291,7 @@ async def test_what_runs_and_nobody_knows_is_named_and_can_be_ended(world: World
 async def test_a_runtime_says_what_it_is(world: World) -> None:
     assert world.runtime.name in ("process", "fake")
     assert world.runtime.isolation == "process"
-    assert not world.runtime.has_jobs
+    assert world.runtime.has_jobs == (world.runtime.name != "process")
 
 
 def test_the_specification_shows_no_secret() -> None:
