@@ -152,9 +152,13 @@ OnProgress = Callable[[PullProgress], None]
 class Images(Protocol):
     """One engine's images. Every method may be cancelled at any await, and leaves nothing half made.
 
-    Every method raises `InvalidReference` for a text that is no reference, and `EngineDown` when the engine
-    does not answer.
+    Every method raises `InvalidReference` for a text that is no reference, and all but `check` raise
+    `EngineDown` when the engine does not answer.
     """
+
+    def check(self, reference: str) -> None:
+        """Whether a text is a reference at all: asks nobody, never waits. For a command's admission."""
+        ...
 
     async def resolve(self, reference: str, *, token: RegistryToken | None = None) -> Pinned:
         """Ask the image's registry what a reference names now. Nothing is pulled, nothing held is asked.

@@ -254,6 +254,17 @@ class Runtime(Protocol):
         """
         ...
 
+    async def kept(self) -> tuple[str, ...]:
+        """The ids of all workloads of this peer's instance that it keeps anything of, running or ended.
+
+        What was only made and never started is among them: a record, a folder, a container. A peer killed
+        between a workload's last fact and its `discard` leaves such; the next one discards it.
+
+        Raises:
+            RuntimeUnavailable: that is not to be known now.
+        """
+        ...
+
 
 class ContainerRuntime(Runtime, Protocol):
     """A runtime of containers, which can be looked into."""
