@@ -183,6 +183,7 @@ class LlamaCpp:
         *,
         workload: str,  # noqa: ARG002
         image: str | None = None,  # noqa: ARG002
+        spare_bytes: int | None = None,  # noqa: ARG002
     ) -> Executable:
         """The server's command line, which says no secret and no path of the owner's models.
 

@@ -45,6 +45,18 @@ class PromiseTooSmall(EngineFault):
         self.least_bytes = least_bytes
 
 
+class PromiseTooLarge(EngineFault):
+    """Raised when more memory was promised than the device has."""
+
+    code = "INSUFFICIENT_MEMORY"
+
+
+class ModelNotPulled(EngineFault):
+    """Raised when the engine could not fetch the model from its registry: stalled, broken, no room."""
+
+    code = "MODEL_PULL_FAILED"
+
+
 class EngineMissing(EngineFault):
     """Raised when the machine has no program that is this engine."""
 
@@ -186,7 +198,13 @@ class Engine(Protocol):
         ...
 
     def program(
-        self, plan: Plan, device: Device, *, workload: str, image: str | None = None
+        self,
+        plan: Plan,
+        device: Device,
+        *,
+        workload: str,
+        image: str | None = None,
+        spare_bytes: int | None = None,
     ) -> Executable | Container:
         """What to execute for a plan on a device, with a fresh random API key where the engine asks for one.
 
@@ -195,9 +213,12 @@ class Engine(Protocol):
             device: where it was placed.
             workload: the deployment's id.
             image: what the engine's `image` was pulled to, for a container.
+            spare_bytes: what the device has left over beside everything that is promised on it, this plan
+                included: what the engine is to leave free. None: nobody else is taken to use the device.
 
         Raises:
             EngineMissing: the machine lost the program since `plan`.
+            PromiseTooSmall, PromiseTooLarge: the device cannot serve the plan.
         """
         ...
 

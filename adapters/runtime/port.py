@@ -55,13 +55,15 @@ class Executable:
     by the runtime beside the workload's record, mode 0600, and named to the program as `{secret:NAME}`
     in `argv` or `environment` values, which the runtime replaces by the file's path. `{port}` becomes a
     free loopback port, which another program may take before this one does. `folder` is where it runs,
-    so that what it prints need not name the owner's paths; None is the workload's own folder.
+    so that what it prints need not name the owner's paths; None is the workload's own folder. `detail` is
+    what the engine has to know again of this very start, beside what its plan settled.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = attrs.field(factory=dict)
     secret_files: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     folder: Path | None = None
+    detail: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -87,6 +89,9 @@ class Container:
         mounts: folders of the host.
         tasks: processes and threads it may have at once; None is no ceiling.
         is_boxed: a tenant's job: read-only files, no network, nobody's user, half the cores; see F31.
+        shared_memory_bytes: size of its private `/dev/shm`, which counts in its memory; None is the
+            engine's own size (64 MiB). A box keeps its own bound.
+        detail: what the engine has to know again of this very start, beside what its plan settled.
     """
 
     image: str
@@ -97,6 +102,8 @@ class Container:
     mounts: tuple[Mount, ...] = ()
     tasks: int | None = 4096
     is_boxed: bool = False
+    shared_memory_bytes: int | None = None
+    detail: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -110,7 +117,8 @@ class WorkloadSpec:
         device_uuids: the accelerators handed over, by UUID; a container sees no other.
         memory_bytes: host memory ceiling, swap counted in; None is no ceiling. The process runtime holds
             nothing to it.
-        detail: what the engine needs to know of it again after a restart (no secrets), kept in the record.
+        detail: what the engine needs to know of it again after a restart (no secrets), kept in the record:
+            its plan's detail with its program's over it.
     """
 
     workload: str
