@@ -5,6 +5,7 @@ from there: every step first looks whether it is done already.
 """
 
 import logging
+import math
 
 import attrs
 import trio
@@ -14,20 +15,15 @@ from actors.ending import discard, named, stop_for_good, sweep_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
+from actors.launch import UNAVAILABLE, Launch, find
 from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel
 from actors.messages.envelope import Fact
 from actors.state.world import Deployment
-from adapters.engine.port import (
-    Engine,
-    EngineFault,
-    EngineMissing,
-    EngineOutOfMemory,
-    PortTaken,
-    Served,
-)
-from adapters.runtime.port import Exit, Handle, StartFailed, WorkloadSpec
+from adapters.engine.port import Engine, EngineFault, EngineOutOfMemory, PortTaken, Served
+from adapters.images.port import ImageFault
+from adapters.runtime.port import Exit, Handle, RuntimeFault, RuntimeUnavailable, StartFailed
 
 logger = logging.getLogger("best_peer.engine")
 
@@ -141,10 +137,18 @@ class DeploymentActor:
 
     async def _live(self, deployment: Deployment) -> None:
         engine = self._house.engines.get(deployment.engine)
-        handle = await self._house.runtime.find(self._id)
         if engine is None:
             await self._without_engine(deployment)
-        elif deployment.was_ready:
+            return
+        try:
+            # What was started is looked for until that is known; what was not may not wait for ever.
+            away = math.inf if deployment.started else self._house.bounds.away
+            handle = await find(self._house, self._id, seconds=away)
+        except RuntimeUnavailable as fault:
+            fix = "deploy the model again once the owner of the machine has its container engine running"
+            await self._fail(deployment, UNAVAILABLE, str(fault), fix)
+            return
+        if deployment.was_ready:
             if handle is None:
                 # What it wrote and how it ended may still be known, to whoever looks.
                 await self._tell_end(deployment, engine, await self._house.runtime.wait(self._id))
@@ -163,14 +167,18 @@ class DeploymentActor:
                 pct = UNSET if percent is None else percent
                 await self._tell(deployment, e.WeightsLoading(self._id, progress_pct=pct))
 
+        async def tell(event: e.Event) -> None:
+            await self._tell(deployment, event)
+
+        launch = Launch(self._house, deployment, engine, tell)
         for start in range(1, MOST_STARTS + 1):
             if handle is None:
                 try:
-                    handle = await self._start(deployment, engine)
-                except (EngineFault, StartFailed) as fault:
-                    code = fault.code if isinstance(fault, EngineFault) else "START_FAILED"
-                    await self._fail(deployment, code, fault.reason, fault.fix)
+                    handle = await launch.start()
+                except (EngineFault, ImageFault, StartFailed) as fault:
+                    await self._fail(deployment, fault.code, fault.reason, fault.fix)
                     return
+                begun = trio.current_time()
             if not deployment.started:
                 await self._tell(deployment, self._started(deployment))
             outcome = await load(self._house, self._id, engine, handle, tell_loading)
@@ -190,26 +198,6 @@ class DeploymentActor:
             await discard(self._house, self._id)
             handle = None
 
-    async def _start(self, deployment: Deployment, engine: Engine) -> Handle:
-        plan = await engine.plan(deployment.model, deployment.memory_bytes)
-        devices = await self._house.gpu.devices()
-        device = next((d for d in devices if d.uuid == deployment.device_uuid), None)
-        if device is None:
-            raise EngineMissing(
-                f"the device {deployment.device} is not there any more",
-                fix="read get-hardware-state and deploy on a device it lists",
-            )
-        return await self._house.runtime.start(
-            WorkloadSpec(
-                workload=self._id,
-                holder=deployment.holder,
-                program=engine.program(plan, device, workload=self._id),
-                device_uuids=(device.uuid,),
-                memory_bytes=self._house.ceilings.engine_memory_bytes,
-                detail=dict(plan.detail),
-            )
-        )
-
     async def _watch(self, deployment: Deployment, engine: Engine, handle: Handle) -> None:
         self._house.addresses.publish(self._id, engine, handle)
         ended: list[Exit] = []
@@ -228,7 +216,7 @@ class DeploymentActor:
         if ended:
             await self._tell_end(deployment, engine, ended[0])
             return
-        output = await self._house.runtime.tail(self._id)
+        output = await self._last_lines()
         await stop_for_good(self._house, self._id)
         reason = "the engine ran and answered nothing any more, so it was ended; deploy the model again"
         await self._finish(deployment, e.DeploymentEnded(self._id, reason, output=output))
@@ -237,7 +225,23 @@ class DeploymentActor:
         missed = 0
         while missed < HUNG_PROBES:
             await trio.sleep(self._house.bounds.probe)
-            missed = 0 if await engine.is_alive(handle) else missed + 1
+            if await engine.is_alive(handle):
+                missed = 0
+            elif await self._is_known_to_run():
+                missed += 1
+
+    async def _is_known_to_run(self) -> bool:
+        """Whether its silence is its own: a container engine that is away may take its port with it."""
+        try:
+            return await self._house.runtime.find(self._id) is not None
+        except RuntimeUnavailable:
+            return False
+
+    async def _last_lines(self) -> tuple[str, ...]:
+        try:
+            return await self._house.runtime.tail(self._id)
+        except RuntimeFault:
+            return ()
 
     async def _tell_end(self, deployment: Deployment, engine: Engine, ended: Exit) -> None:
         fault = engine.explain(ended)
@@ -323,7 +327,7 @@ class DeploymentActor:
                 await self._tell_facts(undeployed(undeploy))
 
     async def _stop_then_fail(self, deployment: Deployment, fault: EngineFault) -> None:
-        output = await self._house.runtime.tail(self._id)
+        output = await self._last_lines()
         await stop_for_good(self._house, self._id)
         await self._fail(deployment, fault.code, fault.reason, fault.fix, Exit(None, output))
 
@@ -339,6 +343,9 @@ class DeploymentActor:
             output=UNSET if ended is None else ended.output,
         )
         await self._finish(deployment, event)
+        if code == UNAVAILABLE:
+            # It may have been started all the same: then it is ended when that can be done.
+            self._house.workers.spawn(sweep_spec(self._house, self._id))
 
     async def _finish(self, deployment: Deployment, event: e.Event) -> None:
         """Tell its last fact, and leave nothing of it."""
@@ -375,6 +382,7 @@ class DeploymentActor:
             device=deployment.device,
             context_tokens=UNSET if served.context_tokens is None else served.context_tokens,
             load_ms=load_ms,
+            note=UNSET if served.note is None else served.note,
         )
 
     async def _kept(self) -> Deployment | None:

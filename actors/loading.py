@@ -18,8 +18,14 @@ TellLoading = Callable[[int | None], Awaitable[None]]
 """Tells that a model loads: None at first, then a percentage whenever it has moved."""
 
 
+class ReadyTimeout(EngineFault):
+    """Told when a started engine did not answer at all within its bound; never raised."""
+
+    code = "READY_TIMEOUT"
+
+
 class LoadTimeout(EngineFault):
-    """Told when a model gave no answer within its bounds; never raised."""
+    """Told when a model gave no answer within its bound; never raised."""
 
     code = "LOAD_TIMEOUT"
 
@@ -27,12 +33,19 @@ class LoadTimeout(EngineFault):
 async def load(
     house: House, workload: str, engine: Engine, handle: Handle, tell: TellLoading
 ) -> Served | EngineFault | Exit:
-    """What came first: the model's first answer, why there will be none, or the program's end."""
-    outcome: list[Served | EngineFault | Exit] = []
-    seconds = house.bounds.ready + house.bounds.load
-    progress = _Progress()
+    """What came first: the model's first answer, why there will be none, or the program's end.
 
-    with trio.move_on_after(seconds):
+    Until the engine answers at all it has `Bounds.ready`, from then on its model has `Bounds.load`.
+    """
+    outcome: list[Served | EngineFault | Exit] = []
+    bounds = house.bounds
+
+    with trio.move_on_after(bounds.ready) as bound:
+
+        def begins_to_load() -> None:
+            bound.deadline = trio.current_time() + bounds.load
+
+        progress = _Progress(begins_to_load)
         async with trio.open_nursery() as nursery:
 
             def decide(result: Served | EngineFault | Exit) -> None:
@@ -62,21 +75,31 @@ async def load(
             nursery.start_soon(show)
     if outcome:
         return outcome[0]
-    return LoadTimeout(
-        f"the model gave no answer within {seconds:.0f} s",
-        fix="deploy a smaller model, or raise BEST_PEER_READY_SECONDS or BEST_PEER_LOAD_SECONDS",
+    if progress.has_begun:
+        return LoadTimeout(
+            f"its engine runs and the model gave no answer within {bounds.load:.0f} s",
+            fix="deploy a smaller model; the owner of the machine may raise BEST_PEER_LOAD_SECONDS",
+        )
+    return ReadyTimeout(
+        f"its engine was started and did not answer at all within {bounds.ready:.0f} s",
+        fix="deploy it again, or a smaller model; the owner of the machine may raise BEST_PEER_READY_SECONDS",
     )
 
 
 class _Progress:
-    """The last percentage that an engine said; only the newest matters."""
+    """The last percentage that an engine said; only the newest matters. The first is a sign of life."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins: Callable[[], None]) -> None:
+        self._begins = begins
         self._percent = 0
         self._moved = trio.Event()
+        self.has_begun = False
 
     def note(self, percent: int | None) -> None:
         """Never blocks; figures outside 0 to 100 are taken to the nearest."""
+        if not self.has_begun:
+            self.has_begun = True
+            self._begins()
         if percent is not None:
             self._percent = min(100, max(0, percent))
             self._moved.set()

@@ -9,6 +9,9 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 5.0
 """Between two tries, doubled from the first up to the longest."""
 
+DOUBLED_AT_MOST = 16
+"""By then it is the longest; a power of what may go on for days would not be a number any more."""
+
 
 @attrs.define(eq=False)
 class Patience:
@@ -20,7 +23,7 @@ class Patience:
 
     seconds: float = math.inf
     _since: float | None = attrs.field(default=None, init=False)
-    _pause: float = attrs.field(default=FIRST_WAIT_SECONDS, init=False)
+    _tries: int = attrs.field(default=0, init=False)
 
     @property
     def is_first(self) -> bool:
@@ -30,7 +33,7 @@ class Patience:
     def answered(self) -> None:
         """It is there: the next absence is counted from its own start."""
         self._since = None
-        self._pause = FIRST_WAIT_SECONDS
+        self._tries = 0
 
     async def wait(self, why: Exception) -> None:
         """Return when it is time to try again.
@@ -47,5 +50,6 @@ class Patience:
         left = self._since + self.seconds - now
         if left <= 0:
             raise why
-        await trio.sleep(min(self._pause, left))
-        self._pause = min(self._pause * 2, LONGEST_WAIT_SECONDS)
+        pause = FIRST_WAIT_SECONDS * 2.0 ** min(self._tries, DOUBLED_AT_MOST)
+        self._tries += 1
+        await trio.sleep(min(pause, LONGEST_WAIT_SECONDS, left))

@@ -27,12 +27,14 @@ from adapters.engine.port import (
     Served,
 )
 from adapters.gpu.port import ApiName, Device
-from adapters.runtime.port import API_KEY, Executable, Exit, Handle
+from adapters.runtime.port import API_KEY, Container, Executable, Exit, Handle
 
 LEAST_BYTES: Final = 1024 * 1024
 """The smallest promise it takes."""
 CONTEXT_TOKENS: Final = 4096
 SLOTS: Final = 4
+PORT: Final = 8080
+"""Where it would listen in its container."""
 MAX_NAME: Final = 256
 
 _APIS: Final[dict[EngineName, frozenset[ApiName]]] = {
@@ -56,6 +58,8 @@ class FakeEngine:
         ready_seconds: how long a model takes to load.
         answer_seconds: how long an answer takes.
         held: the models it lists; with any, others are not found.
+        reference: the image it serves from; None is a program of the host.
+        note: what it says of every model that it serves.
     """
 
     name: EngineName = "llamacpp"
@@ -63,6 +67,8 @@ class FakeEngine:
     ready_seconds: float = 0.0
     answer_seconds: float = 0.0
     held: tuple[Model, ...] = ()
+    reference: str | None = None
+    note: str | None = None
     asked: list[Chat] = attrs.field(factory=list, init=False)
     """Every conversation that was answered or refused, in order."""
     _plan_faults: list[EngineFault] = attrs.field(factory=list, init=False)
@@ -101,7 +107,7 @@ class FakeEngine:
 
     def image(self, device: Device) -> str | None:  # noqa: ARG002
         """None, unless it was given one."""
-        return None
+        return self.reference
 
     def program(
         self,
@@ -109,9 +115,13 @@ class FakeEngine:
         device: Device,  # noqa: ARG002
         *,
         workload: str,  # noqa: ARG002
-        image: str | None = None,  # noqa: ARG002
-    ) -> Executable:
-        """A command line that only the fake runtime can run."""
+        image: str | None = None,
+        spare_bytes: int | None = None,  # noqa: ARG002
+    ) -> Executable | Container:
+        """A command line that only the fake runtime can run, in the image that there is of it."""
+        if image is not None:
+            secret = ("FAKE_ENGINE_KEY", secrets.token_urlsafe(32))
+            return Container(image, ("serve", plan.model), secret=secret, port=PORT)
         return Executable(
             argv=("fake-engine", plan.model, "--port", "{port}", "--api-key-file", f"{{secret:{API_KEY}}}"),
             secret_files={API_KEY: secrets.token_urlsafe(32)},
@@ -127,7 +137,7 @@ class FakeEngine:
             raise self._ready_faults.pop(0)
         self._check_lives(handle)
         progress(100)
-        return Served(CONTEXT_TOKENS)
+        return Served(CONTEXT_TOKENS, note=self.note)
 
     async def answer(self, handle: Handle, chat: Chat) -> Answer:
         """Say the last message again, cut to `max_tokens` words or before a stop word."""

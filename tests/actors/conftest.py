@@ -19,3 +19,6 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.tree.ROOM_RETRY_SECONDS", 0.005)
     monkeypatch.setattr("actors.log.eventlog.ROOM_RETRY_SECONDS", 0.005)
     monkeypatch.setattr("actors.loading.LAST_WORDS_SECONDS", 0.02)
+    monkeypatch.setattr("actors.patience.FIRST_WAIT_SECONDS", 0.002)
+    monkeypatch.setattr("actors.patience.LONGEST_WAIT_SECONDS", 0.005)
+    monkeypatch.setattr("actors.image.PACE_SECONDS", 0.0)
