@@ -1,0 +1,104 @@
+"""A deployment's program, from its plan to its start: the device, the image, and what runs it (F19, F21)."""
+
+import logging
+
+import attrs
+
+from actors.house import House
+from actors.image import Tell, ensure_image
+from actors.patience import Patience
+from actors.state.world import Deployment
+from adapters.engine.port import Engine, EngineMissing
+from adapters.gpu.port import Device
+from adapters.images.port import Image
+from adapters.runtime.port import Container, Handle, RuntimeUnavailable, StartFailed, WorkloadSpec
+
+logger = logging.getLogger("best_peer.engine")
+
+UNAVAILABLE = "RUNTIME_UNAVAILABLE"
+"""The code of a start that nobody knows about: it may have happened all the same."""
+
+
+@attrs.define(eq=False)
+class Launch:
+    """Starts one deployment's engine, and again where its port was taken: with the image it had then."""
+
+    house: House
+    deployment: Deployment
+    engine: Engine
+    tell: Tell
+    _image: Image | None = attrs.field(default=None, init=False)
+
+    async def start(self) -> Handle:
+        """Start the engine's program, or find it running. What runs it may be away for `Bounds.away`.
+
+        Raises:
+            EngineFault: the model is not served here any more, or its device is gone.
+            ImageFault: there is no image to start.
+            StartFailed: it could not be started.
+        """
+        deployment, house = self.deployment, self.house
+        plan = await self.engine.plan(deployment.model, deployment.memory_bytes)
+        device = await self._device()
+        image = await self._have_image(device)
+        program = self.engine.program(plan, device, workload=deployment.id, image=image)
+        if isinstance(program, Container):
+            program = attrs.evolve(program, tasks=house.ceilings.engine_tasks)
+        spec = WorkloadSpec(
+            workload=deployment.id,
+            holder=deployment.holder,
+            program=program,
+            device_uuids=(device.uuid,),
+            memory_bytes=house.ceilings.engine_memory_bytes,
+            detail=dict(plan.detail),
+        )
+        patience = Patience(house.bounds.away)
+        while True:
+            try:
+                return await house.runtime.start(spec)
+            except StartFailed as fault:
+                if fault.code != UNAVAILABLE:
+                    raise
+                if patience.is_first:
+                    logger.warning("%s waits to be started: %s", deployment.id, fault.reason)
+                await patience.wait(fault)
+
+    async def _device(self) -> Device:
+        devices = await self.house.gpu.devices()
+        device = next((d for d in devices if d.uuid == self.deployment.device_uuid), None)
+        if device is None:
+            raise EngineMissing(
+                f"the device {self.deployment.device} is not there any more",
+                fix="read get-hardware-state and deploy on a device it lists",
+            )
+        return device
+
+    async def _have_image(self, device: Device) -> str | None:
+        """What to start, as the runtime knows it; None for a program of the host."""
+        reference = self.engine.image(device)
+        if reference is None:
+            return None
+        if self._image is None:
+            self._image = await ensure_image(self.house, reference, self.tell, deployment=self.deployment.id)
+        return self._image.run
+
+
+async def find(house: House, workload: str, *, seconds: float) -> Handle | None:
+    """The running program of a workload, None when there is none. What runs it may be away meanwhile.
+
+    Args:
+        house: whose runtime is asked.
+        workload: its id.
+        seconds: for how long at most.
+
+    Raises:
+        RuntimeUnavailable: longer than that; nothing is known of the program.
+    """
+    patience = Patience(seconds)
+    while True:
+        try:
+            return await house.runtime.find(workload)
+        except RuntimeUnavailable as away:
+            if patience.is_first:
+                logger.warning("nothing is known of %s: %s", workload, away)
+            await patience.wait(away)
