@@ -41,7 +41,9 @@ class Launch:
         plan = await self.engine.plan(deployment.model, deployment.memory_bytes)
         device = await self._device()
         image = await self._have_image(device)
-        program = self.engine.program(plan, device, workload=deployment.id, image=image)
+        program = self.engine.program(
+            plan, device, workload=deployment.id, image=image, spare_bytes=self._spare_bytes(device)
+        )
         if isinstance(program, Container):
             program = attrs.evolve(program, tasks=house.ceilings.engine_tasks)
         spec = WorkloadSpec(
@@ -50,7 +52,7 @@ class Launch:
             program=program,
             device_uuids=(device.uuid,),
             memory_bytes=house.ceilings.engine_memory_bytes,
-            detail=dict(plan.detail),
+            detail={**dict(plan.detail), **program.detail},
         )
         patience = Patience(house.bounds.away)
         while True:
@@ -72,6 +74,10 @@ class Launch:
                 fix="read get-hardware-state and deploy on a device it lists",
             )
         return device
+
+    def _spare_bytes(self, device: Device) -> int:
+        """What nobody was promised of the device."""
+        return max(0, device.memory_total_bytes - self.house.store.world.promised.get(device.uuid, 0))
 
     async def _have_image(self, device: Device) -> str | None:
         """What to start, as the runtime knows it; None for a program of the host."""
