@@ -14,7 +14,7 @@ from adapters.engine.port import EngineMissing, EngineUnreachable, ModelUnusable
 from adapters.gpu.fake import FakeGpu, cpu_device
 from adapters.runtime.fake import FakeRuntime
 from adapters.runtime.port import NotEnded, StartFailed
-from tests.support.houses import MIB, Household, deploy, open_house
+from tests.support.houses import HANG, MIB, Household, deploy, open_house
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -147,7 +147,7 @@ async def test_a_ready_engine_that_runs_out_of_memory_is_told_as_that(tmp_path: 
 
 
 async def test_a_model_that_gives_no_answer_in_time_is_ended(tmp_path: Path) -> None:
-    bounds = Bounds(ready=0.02, load=0.02)
+    bounds = Bounds(ready=HANG, load=0.02)
     async with open_house(tmp_path, bounds=bounds, prepare=held_loads) as house:
         key = await house.key()
         command = await house.send(key, deploy())
