@@ -7,7 +7,8 @@ import trio
 from actors.house import House
 from actors.kernel.child import Backoff, Budget, ChildSpec
 from actors.kernel.mailbox import Mailbox
-from adapters.runtime.port import NotEnded, RuntimeFault
+from actors.patience import Patience
+from adapters.runtime.port import NotEnded, RuntimeFault, RuntimeUnavailable
 
 logger = logging.getLogger("best_peer.peer")
 
@@ -32,11 +33,15 @@ def named(crash: BaseException) -> str:
 
 async def stop_for_good(house: House, workload: str) -> None:
     """Return when the program is gone, however often it has to be asked. Ending what does not run is done."""
+    said = ""
     while True:
         try:
             await house.runtime.stop(workload, grace_seconds=house.bounds.stop)
         except NotEnded as still:
-            logger.warning("%s; trying again in %.0f s", still, RETRY_SECONDS)
+            # A container engine may be away for days: the same is said once.
+            if str(still) != said:
+                logger.warning("%s; trying again every %.0f s", still, RETRY_SECONDS)
+            said = str(still)
             await trio.sleep(RETRY_SECONDS)
         else:
             return
@@ -69,10 +74,22 @@ def orphans_spec(house: House) -> ChildSpec:
 
     class Orphans:
         async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to it
-            for workload in await house.runtime.running():
+            for workload in await _running(house):
                 # One started meanwhile is known: a deployment stands in the fold before its program runs.
                 if workload not in house.store.world.deployments:
                     logger.warning("%s runs and nothing is known of it: ending it", workload)
                     house.workers.spawn(sweep_spec(house, workload))
 
     return ChildSpec("orphans", Orphans, capacity=0)
+
+
+async def _running(house: House) -> tuple[str, ...]:
+    """What runs, as soon as that is to be known."""
+    patience = Patience()
+    while True:
+        try:
+            return await house.runtime.running()
+        except RuntimeUnavailable as away:
+            if patience.is_first:
+                logger.warning("what is left of before is looked for later: %s", away)
+            await patience.wait(away)
