@@ -3,46 +3,17 @@
 What is asked and answered is never logged here, and no error repeats it. Only whole answers are asked for.
 """
 
-import json
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
 import attrs
 
-from adapters.engine.plain_http import NoAnswer, PlainHttp, TooMuch
+from adapters.engine.json_http import JsonHttp, Reply
 from adapters.engine.port import Answer, Chat, EngineUnreachable, FinishReason, PromptRefused
 from adapters.runtime.port import Handle
 
-MAX_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes of one answer: more than any context that a model has."""
-MAX_WORDS: Final = 300
-"""Characters of an engine's own words in an error."""
-
 _TOO_LONG: Final = ("exceed_context_size_error",)
 _TOO_LONG_WORDS: Final = ("maximum context length", "exceeds the available context", "context size")
-
-
-@attrs.frozen
-class Reply:
-    """What an engine answered to any question: the status and its JSON, None where it sent none."""
-
-    status: int
-    body: Any
-
-    @property
-    def error(self) -> Mapping[str, Any]:
-        """The error object that an OpenAI-style server sends, empty where it sent none."""
-        found = self.body.get("error") if isinstance(self.body, dict) else None
-        if isinstance(found, dict):
-            return found
-        return {"message": found} if isinstance(found, str) else {}
-
-    @property
-    def words(self) -> str:
-        """The engine's own message, bounded and safe to show."""
-        message = str(self.error.get("message", ""))[:MAX_WORDS]
-        return "".join(c if c.isprintable() else " " for c in message)
 
 
 @attrs.define(eq=False)
@@ -50,9 +21,12 @@ class OpenAiChat:
     """Asks engines that speak OpenAI's chat; one object for all of them, with its connections.
 
     The composition owns it and closes it: `async with OpenAiChat() as chat`.
+
+    Args:
+        http: asks; closed with it.
     """
 
-    _http: PlainHttp = attrs.field(factory=PlainHttp, init=False)
+    http: JsonHttp = attrs.field(factory=JsonHttp)
 
     async def __aenter__(self) -> Self:
         """Nothing is opened before the first question."""
@@ -66,7 +40,7 @@ class OpenAiChat:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
-        self._http.close()
+        self.http.close()
 
     async def answer(self, handle: Handle, model: str, chat: Chat) -> Answer:
         """Ask for the next turn of a conversation. The caller owns the deadline.
@@ -102,31 +76,7 @@ class OpenAiChat:
         Raises:
             EngineUnreachable: the engine cannot be reached, or sent more than 16 MiB.
         """
-        headers = {"user-agent": "best-peer", "accept": "application/json"}
-        if handle.secret is not None:
-            headers["authorization"] = f"Bearer {handle.secret}"
-        content = b""
-        if question is not None:
-            headers["content-type"] = "application/json"
-            content = json.dumps(question, ensure_ascii=False).encode("utf-8", "replace")
-        try:
-            status, raw = await self._http.ask(
-                handle.base_url, method, path, headers=headers, content=content, most_bytes=MAX_ANSWER
-            )
-        except TooMuch as error:
-            raise EngineUnreachable(
-                f"the engine did not end: {error}", fix="send a smaller max_tokens"
-            ) from error
-        except NoAnswer as error:
-            raise EngineUnreachable(
-                f"the engine did not answer: {error}",
-                fix="see whether the deployment still runs; deploy the model again if it ended",
-            ) from error
-        try:
-            body = json.loads(raw)
-        except (ValueError, RecursionError):
-            body = None
-        return Reply(status, body)
+        return await self.http.ask(handle.base_url, method, path, question, key=handle.secret)
 
 
 def _answer(body: Any, model: str) -> Answer:

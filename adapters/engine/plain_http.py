@@ -1,4 +1,4 @@
-"""Questions over plain HTTP/1.1 to engines, each answered whole.
+"""Questions over plain HTTP/1.1 to engines, answered whole or line by line.
 
 Small on purpose: a general client's pool is one that a burst of cancelled questions can leave full for good
 (encode/httpcore#1093), and its layers cost more than a local engine's answer. Here a connection belongs to
@@ -6,7 +6,8 @@ one question at a time; whatever goes wrong with that question, cancellation inc
 """
 
 import select
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -44,6 +45,14 @@ class _Line:
     protocol: h11.Connection
     idle_since: float = 0.0
 
+    async def send(self, request: h11.Request, content: bytes) -> None:
+        parts = [
+            self.protocol.send(request),
+            self.protocol.send(h11.Data(content)),
+            self.protocol.send(h11.EndOfMessage()),
+        ]
+        await self.stream.send_all(b"".join(part for part in parts if part))
+
     def close(self) -> None:
         self.stream.socket.close()
 
@@ -54,6 +63,85 @@ class _Line:
         poll = select.poll()
         poll.register(self.stream.socket.fileno(), select.POLLIN)
         return bool(poll.poll(0))
+
+
+@attrs.define(eq=False)
+class Lines:
+    """An answer taken a line at a time, on a connection that serves nothing else.
+
+    Args:
+        line: the connection.
+        most_bytes: the longest line that is taken.
+    """
+
+    _line: _Line
+    _most_bytes: int
+    status: int = attrs.field(default=0, init=False)
+    _rest: bytearray = attrs.field(factory=bytearray, init=False)
+    _seen: int = attrs.field(default=0, init=False)
+    _ended: bool = attrs.field(default=False, init=False)
+
+    async def begin(self, request: h11.Request, content: bytes) -> None:
+        """Ask, and wait for the status.
+
+        Raises:
+            NoAnswer: there is none.
+        """
+        with _broken():
+            await self._line.send(request, content)
+            while self.status == 0:
+                event = await self._event()
+                if isinstance(event, h11.Response):
+                    self.status = event.status_code
+
+    async def receive(self) -> bytes | None:
+        """The next line without its end, None after the last. A call that is cancelled loses nothing.
+
+        Raises:
+            NoAnswer: the answer broke off before its end.
+            TooMuch: a line is too long.
+        """
+        with _broken():
+            while True:
+                end = self._rest.find(b"\n", self._seen)
+                if end >= 0:
+                    return self._take(end, 1)
+                self._seen = len(self._rest)
+                if self._seen > self._most_bytes:
+                    raise TooMuch(f"a line is longer than {self._most_bytes} bytes", begun=True)
+                if self._ended:
+                    return self._take(self._seen, 0) if self._rest else None
+                event = await self._event()
+                if isinstance(event, h11.Data):
+                    self._rest += event.data
+                elif isinstance(event, h11.EndOfMessage):
+                    self._ended = True
+
+    def close(self) -> None:
+        """Give up what has not come."""
+        self._line.close()
+
+    def _take(self, length: int, end: int) -> bytes:
+        taken = bytes(self._rest[:length])
+        del self._rest[: length + end]
+        self._seen = 0
+        return taken
+
+    async def _event(self) -> object:
+        while (event := self._line.protocol.next_event()) is h11.NEED_DATA:
+            self._line.protocol.receive_data(await self._line.stream.receive_some(CHUNK))
+        return event
+
+
+@contextmanager
+def _broken() -> Iterator[None]:
+    """Turn what a connection may raise into `NoAnswer`."""
+    try:
+        yield
+    except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+        raise NoAnswer(f"the connection broke: {error.__cause__ or error}", begun=True) from error
+    except h11.RemoteProtocolError as error:
+        raise NoAnswer(f"the connection was closed before all of it: {error}", begun=True) from error
 
 
 @attrs.define(eq=False)
@@ -81,15 +169,7 @@ class PlainHttp:
             NoAnswer: there is none.
             TooMuch: its body is longer than `most_bytes`.
         """
-        request = h11.Request(
-            method=method,
-            target=path,
-            headers=[
-                ("host", urlsplit(base_url).netloc),
-                ("content-length", str(len(content))),
-                *headers.items(),
-            ],
-        )
+        request = _request(base_url, method, path, headers, content)
         line = self._take(base_url)
         if line is not None:
             try:
@@ -99,6 +179,39 @@ class PlainHttp:
                     raise
                 # The server closed it in this very moment, as it may close an idle one: once more.
         return await self._exchange(base_url, await _open(base_url), request, content, most_bytes)
+
+    async def open_lines(
+        self,
+        base_url: str,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes,
+        most_bytes: int,
+    ) -> "Lines":
+        """Ask one question on a connection of its own and take the answer a line at a time.
+
+        Returned once the answer's status has come; the caller closes it.
+
+        Args:
+            base_url: where.
+            method: how.
+            path: what.
+            headers: beside those that are always sent.
+            content: the question's body.
+            most_bytes: the longest line that is taken.
+
+        Raises:
+            NoAnswer: there is none.
+        """
+        lines = Lines(await _open(base_url), most_bytes)
+        try:
+            await lines.begin(_request(base_url, method, path, headers, content), content)
+        except BaseException:
+            lines.close()
+            raise
+        return lines
 
     def close(self) -> None:
         """Close the connections that are not in use; those in use close with their questions."""
@@ -113,12 +226,7 @@ class PlainHttp:
         whole = begun = ended = False
         try:
             protocol = line.protocol
-            parts = [
-                protocol.send(request),
-                protocol.send(h11.Data(content)),
-                protocol.send(h11.EndOfMessage()),
-            ]
-            await line.stream.send_all(b"".join(part for part in parts if part))
+            await line.send(request, content)
             status = 0
             body: list[bytes] = []
             left = most_bytes
@@ -171,6 +279,20 @@ class PlainHttp:
                 del self._idle[url]
         if sum(map(len, self._idle.values())) > MAX_IDLE:
             self._idle[base_url].pop().close()
+
+
+def _request(
+    base_url: str, method: str, path: str, headers: Mapping[str, str], content: bytes
+) -> h11.Request:
+    return h11.Request(
+        method=method,
+        target=path,
+        headers=[
+            ("host", urlsplit(base_url).netloc),
+            ("content-length", str(len(content))),
+            *headers.items(),
+        ],
+    )
 
 
 async def _open(base_url: str) -> _Line:

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from adapters.engine import openai_chat, plain_http
+from adapters.engine import json_http, plain_http
 from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import Answer, Chat, EngineFault, EngineUnreachable, Message, PromptRefused
 from adapters.runtime.port import Handle
@@ -217,7 +217,7 @@ async def test_a_refusal_is_told_by_its_kind(
 async def test_an_answer_without_end_is_cut(
     nursery: trio.Nursery, chat: OpenAiChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openai_chat, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(json_http, "MAX_ANSWER", 1000)
 
     fault, _ = await answered(nursery, chat, response(200, b"x" * 2000))
 
