@@ -1,0 +1,137 @@
+"""Inside the bed's namespaces: makes the bed, runs a command in it, and ends when that ends.
+
+Started by `outside.py` as the first process of its process namespace, so that its end is everything's end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.support.docker.bed import VARIABLE, DockerBed, Registry
+from tests.support.docker.engine import Engine, EngineDidNotStart
+from tests.support.docker.layers import forget_unused_layers
+from tests.support.docker.ready import READY
+from tests.support.docker.registry import HTPASSWD, PASSWORD, USERNAME, put_image, start_registry
+
+DISK_BYTES = 16 << 30
+REGISTRY, GUARDED, TOKENS, REALM = (f"127.0.0.1:{port}" for port in (5000, 5001, 5002, 5003))
+
+
+def main() -> int:
+    """As the first process: reap what others leave behind, and end as the command does."""
+    folder, command = Path(sys.argv[1]), sys.argv[2:]
+    child = os.fork()
+    if child == 0:
+        os._exit(_run(folder, command))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+def _run(folder: Path, command: list[str]) -> int:
+    began = time.monotonic()
+    try:
+        bed = make_bed(folder)
+    except (EngineDidNotStart, subprocess.CalledProcessError, OSError, httpx.HTTPError) as problem:
+        print(f"error: the test bed could not be made: {problem}", file=sys.stderr)
+        if isinstance(problem, subprocess.CalledProcessError) and problem.stderr:
+            print(problem.stderr.decode(errors="replace"), file=sys.stderr)
+        return 2
+    print(f"a Docker engine and registries of our own, in {time.monotonic() - began:.1f} s", file=sys.stderr)
+    running = subprocess.Popen(command, env={**os.environ, VARIABLE: str(bed.folder)})
+    # Ctrl-C goes to the command as well, which ends when it has told what it had to tell.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: running.terminate())
+    return running.wait() & 0xFF
+
+
+def make_bed(folder: Path) -> DockerBed:
+    """Close the namespaces, start everything and put the images where they can be pulled."""
+    _close_off(folder)
+    disk = _disk(folder)
+    cgroup = f"/{folder.name}"
+    engine = Engine(folder / "engine", disk / "docker", cgroup)
+    store = disk / "registry"
+    (folder / "htpasswd").write_text(HTPASSWD)
+    start_registry(folder / "registry", REGISTRY, store=store)
+    basic = {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}
+    start_registry(folder / "guarded", GUARDED, store=store, auth=basic)
+    engine.start()
+    forget_unused_layers()
+    images = {name: make() for name, make in READY.items()}
+    _wait_for(REGISTRY)
+    for name, image in images.items():
+        put_image(REGISTRY, image, f"bed/{name}")
+    bed = DockerBed(
+        folder=folder,
+        disk=disk,
+        socket=engine.socket,
+        api_version=engine.api_version(),
+        cgroup=cgroup,
+        registry=Registry(REGISTRY),
+        guarded=Registry(GUARDED, USERNAME, PASSWORD),
+        tokens=Registry(TOKENS, USERNAME, PASSWORD, f"http://{REALM}/token"),
+        images=images,
+    )
+    bed.save()
+    return bed
+
+
+def _close_off(folder: Path) -> None:
+    _do("ip", "link", "set", "lo", "up")
+    # dockerd takes the host's containerd where /run shows one, and writes users and keys to /etc.
+    _do("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+    changes = folder / "changes"
+    changes.mkdir()
+    _do("mount", "-t", "tmpfs", "tmpfs", str(changes))
+    for name in ("etc", "opt"):
+        for part in ("upper", "work"):
+            (changes / name / part).mkdir(parents=True)
+        layers = f"lowerdir=/{name},upperdir={changes}/{name}/upper,workdir={changes}/{name}/work"
+        _do("mount", "-t", "overlay", "-o", layers, "overlay", f"/{name}")
+
+
+def _disk(folder: Path) -> Path:
+    """A disk in a file without a name, so that its bytes are free once its mount has gone."""
+    file, disk = folder / "disk.ext4", folder / "disk"
+    disk.mkdir()
+    with file.open("wb") as made:
+        made.truncate(DISK_BYTES)
+    _do("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(file))
+    # Nobody reads it after a power cut, and barriers cost a test its seconds.
+    _do("mount", "-o", "loop,nobarrier,discard", str(file), str(disk))
+    file.unlink()
+    return disk
+
+
+def _wait_for(address: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            httpx.get(f"http://{address}/v2/", timeout=5, trust_env=False)
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _do(*argv: str) -> None:
+    subprocess.run(
+        argv, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

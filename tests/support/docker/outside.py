@@ -1,0 +1,126 @@
+"""Outside the bed's namespaces: `python -m tests.support.docker.outside COMMAND...` runs a command in a bed.
+
+Whatever ends this process, `kill -9` included, ends everything in the bed; a process beside it then removes
+the two things that outlive namespaces: the bed's folder and its empty control groups.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+PREFIX: Final = "best-peer-bed."
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_SWEEP_SECONDS: Final = 30.0
+
+
+def main() -> int:
+    """Run the command and end as it does; 128 + N when a signal N ended us."""
+    command = sys.argv[1:]
+    if command[:1] == ["--sweep"]:
+        sweep_when_ended(Path(command[1]), int(command[2]))
+        return 0
+    for stale in _beds():
+        _sweep_stale(stale)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    lock = _lock(folder)
+    assert lock is not None, "a new folder is nobody else's"
+    signal.signal(signal.SIGTERM, _ended_by)
+    signal.signal(signal.SIGHUP, _ended_by)
+    # Its standard input ends when we do; the lock stays held by it until it has swept.
+    sweeper = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.docker.outside", "--sweep", str(folder), str(lock)],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, pass_fds=[lock],
+    )  # fmt: skip
+    os.close(lock)
+    try:
+        return _run_in_namespaces(folder, command)
+    finally:
+        assert sweeper.stdin
+        sweeper.stdin.close()
+        sweeper.wait()
+
+
+def _run_in_namespaces(folder: Path, command: list[str]) -> int:
+    running = subprocess.Popen(
+        [
+            "setpriv", "--pdeathsig", "KILL",
+            "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+            sys.executable, "-m", "tests.support.docker.inside", str(folder), *command,
+        ],
+    )  # fmt: skip
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return running.wait()
+    finally:
+        running.kill()
+        running.wait()
+
+
+def _ended_by(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def sweep_when_ended(folder: Path, lock: int) -> None:
+    """Wait for the end of standard input, then remove what a bed leaves behind."""
+    sys.stdin.read()
+    sweep(folder)
+    os.close(lock)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the control groups and the folder of a bed whose namespaces are ending or have ended."""
+    deadline = time.monotonic() + _SWEEP_SECONDS
+    while not _remove_cgroups(folder.name) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_cgroups(name: str) -> bool:
+    """Whether none is left; those with processes in them cannot be removed yet."""
+    for top in (*_CGROUPS.glob(name), *_CGROUPS.glob(f"*/{name}")):
+        for path, _, _ in os.walk(top, topdown=False):
+            with suppress(OSError):
+                os.rmdir(path)
+        if top.exists():
+            return False
+    return True
+
+
+def _beds() -> list[Path]:
+    return [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if path.is_dir()]
+
+
+def _sweep_stale(folder: Path) -> None:
+    lock = _lock(folder)
+    if lock is not None:
+        sweep(folder)
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """A hold on the bed's folder, which ends with who holds it; None when another does."""
+    with suppress(FileNotFoundError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return lock
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
