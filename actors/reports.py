@@ -8,7 +8,7 @@ import trio
 from actors.house import House
 from actors.rules.refusal import Refusal
 from actors.state.keys import Key
-from actors.state.world import Deployment
+from actors.state.workloads import Deployment
 from adapters.engine.port import Engine
 from adapters.gpu.port import Device
 

@@ -112,6 +112,7 @@ class Store:
                 subject=record.subject,
                 device=record.device,
                 device_uuid=record.device_uuid,
+                boxed=record.boxed,
             )
         )
 

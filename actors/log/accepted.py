@@ -43,6 +43,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     subject: str | None = None
     device: str | None = None
     device_uuid: str | None = None
+    boxed: bool | None = None
     data: msgspec.Raw = msgspec.Raw(b"")
 
     @property

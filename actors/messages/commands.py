@@ -120,6 +120,7 @@ class Accepted:
         body: the command itself.
         subject: the id of what it makes, chosen at acceptance so that a restart makes the same one.
         device, device_uuid: the device it was admitted to, as people and as promises know it.
+        boxed: whether a job runs in the closed box, settled when it was admitted; None for what is no job.
     """
 
     id: str
@@ -130,6 +131,7 @@ class Accepted:
     subject: str | None = None
     device: str | None = None
     device_uuid: str | None = None
+    boxed: bool | None = None
 
     @property
     def type(self) -> str:

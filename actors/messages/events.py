@@ -134,7 +134,10 @@ class PromptFailed:
 
 @attrs.frozen
 class JobStarted:
-    """A job's container was started, in a closed box when `boxed`; with no device it has the host alone."""
+    """A job's container was started, in a closed box when `boxed`; with no device it has the host alone.
+
+    `memory_bytes` is the device's, promised to it; `host_memory_bytes` its ceiling of the host's.
+    """
 
     job: str
     image: str
@@ -144,6 +147,7 @@ class JobStarted:
     device: str | UnsetType = UNSET
     device_uuid: str | UnsetType = UNSET
     memory_bytes: int | UnsetType = UNSET
+    host_memory_bytes: int | UnsetType = UNSET
 
 
 @attrs.frozen

@@ -11,7 +11,8 @@ import attrs
 
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant
-from actors.state.world import Deployment, World
+from actors.state.workloads import Deployment
+from actors.state.world import World
 from adapters.gpu.port import ApiName, Device
 
 ISOLATION_LEVELS = ("process", "container", "user-namespace", "vm")

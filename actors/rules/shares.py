@@ -2,7 +2,7 @@
 
 from actors.rules.refusal import Refusal
 from actors.state.keys import Key
-from actors.state.world import Holding
+from actors.state.promises import Holding
 
 
 def check_deployment(key: Key, holding: Holding, memory_bytes: int) -> None:

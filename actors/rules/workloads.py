@@ -2,7 +2,8 @@
 
 from actors.rules.refusal import Refusal
 from actors.state.keys import Key
-from actors.state.world import Deployment, World
+from actors.state.workloads import Deployment
+from actors.state.world import World
 
 
 def deployment_to_end(key: Key, identifier: str, world: World) -> Deployment:

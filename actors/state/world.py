@@ -5,77 +5,27 @@ told, waits, reads a clock or draws a random number.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from actors.messages import events as e
-from actors.messages.commands import COMPLETES, Accepted, DeployModel, Prompt, UndeployModel
+from actors.messages.commands import (
+    COMPLETES,
+    Accepted,
+    DeployModel,
+    Prompt,
+    RunJob,
+    StopJob,
+    UndeployModel,
+)
 from actors.messages.envelope import Fact, Head
+from actors.state.promises import Holding, Promises
+from actors.state.workloads import Deployment, Job, Workload
 
-Stage = Literal["accepted", "starting", "loading", "ready"]
-Phase = Literal["accepted", "starting", "loading", "ready", "ending"]
-
-_ORDER: dict[Stage, int] = {"accepted": 0, "starting": 1, "loading": 2, "ready": 3}
 _FAILURE = frozenset({"CommandFailed"})
-
-
-@attrs.define
-class Deployment:
-    """A deployment from its acceptance to its end.
-
-    Args:
-        command: the id of the deploy that made it.
-        stage: how far the facts say it has come; `stage_since` when, RFC 3339.
-        ended_by: the undeploy that was accepted for it, durable or about to be.
-    """
-
-    id: str
-    holder: str
-    model: str
-    engine: str
-    device: str
-    device_uuid: str
-    memory_bytes: int
-    command: str
-    correlation: str
-    stage_since: str
-    stage: Stage = "accepted"
-    ended_by: Accepted | None = None
-    prompts_answered: int = 0
-    prompts_failed: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-    @property
-    def phase(self) -> Phase:
-        """Its stage, or `ending` from the moment an undeploy of it is accepted."""
-        return self.stage if self.ended_by is None else "ending"
-
-    @property
-    def since(self) -> str:
-        """When it entered its phase, RFC 3339."""
-        return self.stage_since if self.ended_by is None else self.ended_by.at
-
-    @property
-    def started(self) -> bool:
-        """Whether its engine was started, as far as was told."""
-        return self.stage != "accepted"
-
-    @property
-    def was_ready(self) -> bool:
-        """Whether it has answered, whatever its phase now."""
-        return self.stage == "ready"
-
-
-@attrs.define
-class Holding:
-    """What one holder holds now."""
-
-    memory_bytes: int = 0
-    deployments: set[str] = attrs.field(factory=set)
-    jobs: set[str] = attrs.field(factory=set)
 
 
 class World:
@@ -83,19 +33,27 @@ class World:
 
     def __init__(self) -> None:
         self.deployments: dict[str, Deployment] = {}
+        self.jobs: dict[str, Job] = {}
         self.unfinished: dict[str, Accepted] = {}
-        self.promised: dict[str, int] = {}
-        """Bytes promised to workloads, started or not, by device UUID."""
         self.events_told: dict[str, int] = {}
-        self._holdings: dict[str, Holding] = {}
+        self._promises = Promises()
+        self._runs: dict[str, str] = {}
+        """The run-job of each job that has not completed, by the job's id."""
+
+    @property
+    def promised(self) -> dict[str, int]:
+        """Bytes promised to workloads, started or not, by device UUID."""
+        return self._promises.by_device
 
     def holding(self, holder: str) -> Holding:
         """What a holder holds; an empty one for a stranger."""
-        return self._holdings.get(holder) or Holding()
+        return self._promises.holding(holder)
 
     def remember(self, accepted: Accepted) -> None:
         """At start, before the facts are replayed: a command that may not have completed."""
         self.unfinished[accepted.id] = accepted
+        if isinstance(accepted.body, RunJob) and accepted.subject is not None:
+            self._runs[accepted.subject] = accepted.id
 
     def settle(self) -> None:
         """At start, after the facts were replayed: reserve for what is still unfinished."""
@@ -104,10 +62,10 @@ class World:
 
     def accept(self, accepted: Accepted) -> None:
         """Reserve what a command needs. Idempotent: the same at its admission and at a restart."""
-        self.unfinished[accepted.id] = accepted
+        self.remember(accepted)
         match accepted.body:
             case DeployModel() as body if accepted.subject is not None:
-                self._add(
+                self._add_deployment(
                     Deployment(
                         id=accepted.subject,
                         holder=accepted.holder,
@@ -121,16 +79,31 @@ class World:
                         stage_since=accepted.at,
                     )
                 )
-            case UndeployModel(deployment=identifier):
-                deployment = self.deployments.get(identifier)
-                if deployment is not None and deployment.ended_by is None:
-                    deployment.ended_by = accepted
+            case RunJob() as body if accepted.subject is not None:
+                self._add_job(
+                    Job(
+                        id=accepted.subject,
+                        holder=accepted.holder,
+                        image=body.image,
+                        device=accepted.device,
+                        device_uuid=accepted.device_uuid,
+                        memory_bytes=body.memory_bytes,
+                        boxed=accepted.boxed is not False,
+                        command=accepted.id,
+                        correlation=accepted.correlation,
+                        stage_since=accepted.at,
+                    )
+                )
+            case UndeployModel() | StopJob():
+                workload = self._to_end(accepted.body)
+                if workload is not None and workload.ended_by is None:
+                    workload.ended_by = accepted
             case _:
                 pass
 
     def withdraw(self, accepted: Accepted) -> None:
         """Give back what `accept` reserved: the command was not kept after all."""
-        self.unfinished.pop(accepted.id, None)
+        self._finish(accepted)
         self._undo(accepted)
 
     def apply(self, fact: Fact, time: str) -> None:
@@ -166,61 +139,73 @@ class World:
 
     def undeploys_of(self, identifier: str) -> tuple[Accepted, ...]:
         """Undeploys of a deployment that have not completed; it looks at all that is unfinished."""
-        return tuple(
-            a
-            for a in self.unfinished.values()
-            if isinstance(a.body, UndeployModel) and a.body.deployment == identifier
-        )
+        return tuple(a for a in self.unfinished.values() if a.body == UndeployModel(identifier))
+
+    def stops_of(self, identifier: str) -> tuple[Accepted, ...]:
+        """Stop-jobs of a job that have not completed; it looks at all that is unfinished."""
+        return tuple(a for a in self.unfinished.values() if a.body == StopJob(identifier))
 
     def _complete(self, causation: str | None, kind: str) -> None:
         accepted = self.unfinished.get(causation) if causation is not None else None
         if accepted is not None and kind in COMPLETES.get(accepted.type, _FAILURE):
-            del self.unfinished[accepted.id]
+            self._finish(accepted)
             if kind == "CommandFailed":
                 self._undo(accepted)
+
+    def _finish(self, accepted: Accepted) -> None:
+        self.unfinished.pop(accepted.id, None)
+        if isinstance(accepted.body, RunJob) and accepted.subject is not None:
+            self._runs.pop(accepted.subject, None)
 
     def _undo(self, accepted: Accepted) -> None:
         match accepted.body:
             case DeployModel() if accepted.subject is not None:
-                self._remove(accepted.subject)
-            case UndeployModel(deployment=identifier):
-                deployment = self.deployments.get(identifier)
-                if deployment is not None and deployment.ended_by == accepted:
-                    deployment.ended_by = None
+                self._remove_deployment(accepted.subject)
+            case RunJob() if accepted.subject is not None:
+                self._remove_job(accepted.subject)
+            case UndeployModel() | StopJob():
+                workload = self._to_end(accepted.body)
+                if workload is not None and workload.ended_by == accepted:
+                    workload.ended_by = None
             case _:
                 pass
 
-    def _add(self, deployment: Deployment) -> None:
-        if deployment.id in self.deployments:
-            return
-        self.deployments[deployment.id] = deployment
-        device = deployment.device_uuid
-        self.promised[device] = self.promised.get(device, 0) + deployment.memory_bytes
-        holding = self._holdings.setdefault(deployment.holder, Holding())
-        holding.memory_bytes += deployment.memory_bytes
-        holding.deployments.add(deployment.id)
+    def _add_deployment(self, deployment: Deployment) -> None:
+        if deployment.id not in self.deployments:
+            self.deployments[deployment.id] = deployment
+            self._promises.take(deployment)
 
-    def _remove(self, identifier: str) -> None:
+    def _add_job(self, job: Job) -> None:
+        if job.id not in self.jobs:
+            self.jobs[job.id] = job
+            self._promises.take(job)
+
+    def _remove_deployment(self, identifier: str) -> None:
         deployment = self.deployments.pop(identifier, None)
-        if deployment is None:
-            return
-        left = self.promised.get(deployment.device_uuid, 0) - deployment.memory_bytes
-        if left:
-            self.promised[deployment.device_uuid] = left
-        else:
-            self.promised.pop(deployment.device_uuid, None)
-        holding = self._holdings[deployment.holder]
-        holding.memory_bytes -= deployment.memory_bytes
-        holding.deployments.discard(identifier)
-        if not holding.deployments and not holding.jobs:
-            del self._holdings[deployment.holder]
+        if deployment is not None:
+            self._promises.give_back(deployment)
 
-    def _reach(self, identifier: str, stage: Stage, time: str) -> None:
-        deployment = self.deployments.get(identifier)
-        # Never backwards: an engine that is started again, since its port was taken, loads anew.
-        if deployment is not None and _ORDER[deployment.stage] < _ORDER[stage]:
-            deployment.stage = stage
-            deployment.stage_since = time
+    def _remove_job(self, identifier: str) -> None:
+        job = self.jobs.pop(identifier, None)
+        if job is not None:
+            self._promises.give_back(job)
+
+    def _to_end(self, body: UndeployModel | StopJob) -> Workload | None:
+        if isinstance(body, UndeployModel):
+            return self.deployments.get(body.deployment)
+        return self.jobs.get(body.job)
+
+    def _job(self, identifier: str) -> Job | None:
+        """The job, also one that is only remembered: during a replay, before `settle` reserves for it."""
+        run = self._runs.get(identifier)
+        if run is not None and identifier not in self.jobs:
+            self.accept(self.unfinished[run])
+        return self.jobs.get(identifier)
+
+    def _complete_run(self, job: str) -> None:
+        run = self._runs.pop(job, None)
+        if run is not None:
+            self.unfinished.pop(run, None)
 
 
 @attrs.frozen
@@ -244,6 +229,16 @@ class _Named(msgspec.Struct, gc=False):
     deployment: str
 
 
+class _NamedJob(msgspec.Struct, gc=False):
+    job: str
+
+
+class _ForJob(msgspec.Struct, gc=False):
+    """What the fold needs of an image's fact: the job it is for, if it is for one."""
+
+    job: str | UnsetType = UNSET
+
+
 @attrs.frozen
 class _Handler:
     take: Callable[[World, Any, _Place | Head], None]
@@ -251,7 +246,7 @@ class _Handler:
 
 
 def _started(world: World, event: e.DeploymentStarted, place: _Place | Head) -> None:
-    world._add(  # noqa: SLF001 - handlers are the fold's own
+    world._add_deployment(  # noqa: SLF001 - handlers are the fold's own
         Deployment(
             id=event.deployment,
             holder=event.holder,
@@ -265,19 +260,23 @@ def _started(world: World, event: e.DeploymentStarted, place: _Place | Head) -> 
             stage_since=place.time,
         )
     )
-    world._reach(event.deployment, "starting", place.time)  # noqa: SLF001
+    world.deployments[event.deployment].reach("starting", place.time)
 
 
 def _loading(world: World, event: _Named, place: _Place | Head) -> None:
-    world._reach(event.deployment, "loading", place.time)  # noqa: SLF001
+    deployment = world.deployments.get(event.deployment)
+    if deployment is not None:
+        deployment.reach("loading", place.time)
 
 
 def _ready(world: World, event: _Named, place: _Place | Head) -> None:
-    world._reach(event.deployment, "ready", place.time)  # noqa: SLF001
+    deployment = world.deployments.get(event.deployment)
+    if deployment is not None:
+        deployment.reach("ready", place.time)
 
 
 def _ended(world: World, event: _Named, place: _Place | Head) -> None:  # noqa: ARG001 - one signature for all
-    world._remove(event.deployment)  # noqa: SLF001
+    world._remove_deployment(event.deployment)  # noqa: SLF001
 
 
 def _answered(world: World, event: _Usage, place: _Place | Head) -> None:  # noqa: ARG001
@@ -294,11 +293,49 @@ def _unanswered(world: World, event: _Named, place: _Place | Head) -> None:  # n
         deployment.prompts_failed += 1
 
 
+def _fetching(world: World, event: _ForJob, place: _Place | Head) -> None:
+    job = None if event.job is UNSET else world._job(event.job)  # noqa: SLF001
+    if job is not None:
+        job.reach("starting", place.time)
+
+
+def _job_started(world: World, event: e.JobStarted, place: _Place | Head) -> None:
+    world._add_job(  # noqa: SLF001
+        Job(
+            id=event.job,
+            holder=event.holder,
+            image=event.image,
+            device=event.device or None,
+            device_uuid=event.device_uuid or None,
+            memory_bytes=event.memory_bytes or None,
+            boxed=event.boxed,
+            command=place.causationid or "",
+            correlation=place.correlationid or "",
+            stage_since=place.time,
+        )
+    )
+    job = world.jobs[event.job]
+    job.host_memory_bytes = event.host_memory_bytes or None
+    job.reach("running", place.time)
+
+
+def _job_ended(world: World, event: _NamedJob, place: _Place | Head) -> None:  # noqa: ARG001
+    world._remove_job(event.job)  # noqa: SLF001
+
+
+def _job_stopped(world: World, event: _NamedJob, place: _Place | Head) -> None:  # noqa: ARG001
+    world._remove_job(event.job)  # noqa: SLF001
+    # Told once where one correlation has both commands: by the stop, and the run-job is done as well.
+    world._complete_run(event.job)  # noqa: SLF001
+
+
 def _handler(take: Callable[[World, Any, _Place | Head], None], kind: Any) -> _Handler:
     return _Handler(take, msgspec.json.Decoder(kind).decode)
 
 
 _HANDLERS: dict[str, _Handler] = {
+    "ImagePulling": _handler(_fetching, _ForJob),
+    "ImagePulled": _handler(_fetching, _ForJob),
     "DeploymentStarted": _handler(_started, e.DeploymentStarted),
     "WeightsLoading": _handler(_loading, _Named),
     "DeploymentReady": _handler(_ready, _Named),
@@ -308,4 +345,8 @@ _HANDLERS: dict[str, _Handler] = {
     "Undeployed": _handler(_ended, _Named),
     "PromptAnswered": _handler(_answered, _Usage),
     "PromptFailed": _handler(_unanswered, _Named),
+    "JobStarted": _handler(_job_started, e.JobStarted),
+    "JobFinished": _handler(_job_ended, _NamedJob),
+    "JobFailed": _handler(_job_ended, _NamedJob),
+    "JobStopped": _handler(_job_stopped, _NamedJob),
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from actors.rules.refusal import Refusal
 from actors.rules.shares import check_deployment
 from actors.state.keys import Grant, Key
-from actors.state.world import Holding
+from actors.state.promises import Holding
 
 
 def key(**grant: int) -> Key:
