@@ -20,7 +20,7 @@ from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel
 from actors.messages.envelope import Fact
-from actors.state.world import Deployment
+from actors.state.workloads import Deployment
 from adapters.engine.port import Engine, EngineFault, EngineOutOfMemory, PortTaken, Served
 from adapters.images.port import ImageFault
 from adapters.runtime.port import Exit, Handle, RuntimeFault, RuntimeUnavailable, StartFailed

@@ -7,7 +7,7 @@ import attrs
 from actors.house import House
 from actors.image import Tell, ensure_image
 from actors.patience import Patience
-from actors.state.world import Deployment
+from actors.state.workloads import Deployment
 from adapters.engine.port import Engine, EngineMissing
 from adapters.gpu.port import Device
 from adapters.images.port import Image
