@@ -1,17 +1,16 @@
-"""Where a workload goes: the smallest device with room that runs its engine, the CPU last (F18).
+"""Where a workload goes: the smallest device with room that it runs on, the CPU last (F18, F25).
 
 Room is counted twice and the smaller counts: what is not promised, and what the driver sees free after what
 the peer's own workloads were promised and do not use yet. A figure that the driver did not give is unknown:
 then promises alone decide, and the refusal says so.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant
-from actors.state.workloads import Deployment
 from actors.state.world import World
 from adapters.gpu.port import ApiName, Device
 
@@ -40,14 +39,21 @@ def room_on(device: Device, world: World) -> Room:
     promised = world.promised.get(device.uuid, 0)
     by_driver = None
     if device.memory_free_bytes is not None:
-        by_driver = device.memory_free_bytes - _not_used_yet(device.uuid, world.deployments.values())
+        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world))
     return Room(device.memory_total_bytes - promised, by_driver)
 
 
-def _not_used_yet(uuid: str, deployments: Iterable[Deployment]) -> int:
+def _not_used_yet(uuid: str, world: World) -> Iterator[int]:
     # A deployment that is ready has loaded its weights and its cache: its use is in the driver's figure
     # already. Before that its promise is still to come.
-    return sum(d.memory_bytes for d in deployments if d.device_uuid == uuid and not d.was_ready)
+    for deployment in world.deployments.values():
+        if deployment.device_uuid == uuid and not deployment.was_ready:
+            yield deployment.memory_bytes
+    # When a job has taken what it takes, nothing tells. Once it runs its use is in the driver's figure as it
+    # grows; to count its promise beside that as well would count most of its memory twice for all its life.
+    for job in world.jobs.values():
+        if job.device_uuid == uuid and not job.started:
+            yield job.memory_bytes or 0
 
 
 def place(
@@ -62,36 +68,13 @@ def place(
     grant: Grant,
     world: World,
 ) -> Device:
-    """Choose a device, or say why none will do.
+    """Choose a deployment's device, or say why none will do.
 
     Raises:
         Refusal: UNKNOWN_DEVICE, ACCELERATORS_ONLY, ENGINE_NEEDS_DEVICE, ISOLATION_UNAVAILABLE,
             INSUFFICIENT_MEMORY, each with what may be sent instead.
     """
-    seen = [d for d in devices if not (grant.accelerators_only and d.is_cpu)]
-    if wanted_device is not None:
-        named = [d for d in devices if wanted_device in (d.id, d.uuid)]
-        if named and named[0] not in seen:
-            raise Refusal(
-                "ACCELERATORS_ONLY",
-                f"this key uses accelerators alone, and {wanted_device} offers only the CPU; "
-                f"name one of: {_names(seen)}",
-                devices=[d.id for d in seen],
-            )
-        if not named:
-            raise Refusal(
-                "UNKNOWN_DEVICE",
-                f"there is no device {wanted_device} here; name one of: {_names(seen)}",
-                devices=[d.id for d in seen],
-            )
-        seen = named
-    if not seen:
-        raise Refusal(
-            "ACCELERATORS_ONLY",
-            "this key uses accelerators alone, and this machine has none; "
-            "ask its owner for a key without that limit",
-            devices=[],
-        )
+    seen = _meant(wanted_device, devices, grant)
     _check_isolation(wanted_isolation, isolation)
     able = [d for d in seen if d.offers(apis)]
     if not able:
@@ -103,6 +86,81 @@ def place(
             needs=sorted(apis),
             devices=[d.id for d in seen],
         )
+    return _with_room(able, memory_bytes, world)
+
+
+def place_job(
+    *,
+    memory_bytes: int | None,
+    wanted_device: str | None,
+    wanted_isolation: str | None,
+    isolation: str,
+    devices: Sequence[Device],
+    grant: Grant,
+    world: World,
+) -> Device | None:
+    """Choose a job's device, or say why none will do; None runs it on the host with no device.
+
+    A promise alone goes to any device that has the room, whatever it offers: only the job knows what it
+    computes with. A device that is named without a promise is handed over and nothing is promised on it: its
+    memory may still all be promised to others.
+
+    Raises:
+        Refusal: JOB_NEEDS_DEVICE, UNKNOWN_DEVICE, ACCELERATORS_ONLY, ISOLATION_UNAVAILABLE,
+            INSUFFICIENT_MEMORY, each with what may be sent instead.
+    """
+    if memory_bytes is None and grant.memory_bytes is not None:
+        raise Refusal(
+            "JOB_NEEDS_DEVICE",
+            "this key has a share of the device memory, and a job that is promised none would run outside of "
+            "it; send memory_bytes",
+            share_bytes=grant.memory_bytes,
+        )
+    if memory_bytes is None and wanted_device is None:
+        if grant.accelerators_only:
+            raise Refusal(
+                "ACCELERATORS_ONLY",
+                "this key uses accelerators alone, and a job without a device runs on the host's CPU; "
+                "send memory_bytes or name a device",
+                devices=[d.id for d in devices if not d.is_cpu],
+            )
+        _check_isolation(wanted_isolation, isolation)
+        return None
+    seen = _meant(wanted_device, devices, grant)
+    _check_isolation(wanted_isolation, isolation)
+    return _with_room(seen, memory_bytes or 0, world)
+
+
+def _meant(wanted: str | None, devices: Sequence[Device], grant: Grant) -> list[Device]:
+    """The devices that may be meant: the named one, or all that the key may use; never none."""
+    seen = [d for d in devices if not (grant.accelerators_only and d.is_cpu)]
+    if wanted is not None:
+        named = [d for d in devices if wanted in (d.id, d.uuid)]
+        if named and named[0] not in seen:
+            raise Refusal(
+                "ACCELERATORS_ONLY",
+                f"this key uses accelerators alone, and {wanted} offers only the CPU; "
+                f"name one of: {_names(seen)}",
+                devices=[d.id for d in seen],
+            )
+        if not named:
+            raise Refusal(
+                "UNKNOWN_DEVICE",
+                f"there is no device {wanted} here; name one of: {_names(seen)}",
+                devices=[d.id for d in seen],
+            )
+        seen = named
+    if not seen:
+        raise Refusal(
+            "ACCELERATORS_ONLY",
+            "this key uses accelerators alone, and this machine has none; "
+            "ask its owner for a key without that limit",
+            devices=[],
+        )
+    return seen
+
+
+def _with_room(able: Sequence[Device], memory_bytes: int, world: World) -> Device:
     rooms = [(d, room_on(d, world)) for d in able]
     fitting = [(d, r) for d, r in rooms if r.bytes >= memory_bytes]
     if fitting:
@@ -113,7 +171,7 @@ def place(
         "INSUFFICIENT_MEMORY",
         f"{memory_bytes} bytes were asked for and the device with the most room, {best.id}, has "
         f"{most.bytes}: {most.by_promises} are not promised, {driver}; "
-        f"ask for {most.bytes} at most, or end a deployment",
+        f"ask for {most.bytes} at most, or end a workload",
         requested_bytes=memory_bytes,
         available_bytes=most.bytes,
         unpromised_bytes=most.by_promises,

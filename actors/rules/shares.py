@@ -23,6 +23,24 @@ def check_deployment(key: Key, holding: Holding, memory_bytes: int) -> None:
     check_memory(key, holding, memory_bytes)
 
 
+def check_job(key: Key, holding: Holding, memory_bytes: int | None) -> None:
+    """Whether one more job fits the key's share and count; those accepted and not started count as well.
+
+    Raises:
+        Refusal: SHARE_EXCEEDED, JOBS_EXCEEDED, with what is held and what is left.
+    """
+    most = key.grant.jobs
+    if most is not None and len(holding.jobs) >= most:
+        raise Refusal(
+            "JOBS_EXCEEDED",
+            f"this key may run {most} jobs at once and runs {len(holding.jobs)}; "
+            "wait for one to end, or stop one",
+            held=len(holding.jobs),
+            limit=most,
+        )
+    check_memory(key, holding, memory_bytes or 0)
+
+
 def check_memory(key: Key, holding: Holding, memory_bytes: int) -> None:
     """Whether the key's share has this much left.
 

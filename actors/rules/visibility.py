@@ -11,6 +11,12 @@ WORKLOAD_FACTS = frozenset(
         "DeploymentEnded",
         "OutOfMemory",
         "Undeployed",
+        "ImagePulling",
+        "ImagePulled",
+        "JobStarted",
+        "JobFinished",
+        "JobFailed",
+        "JobStopped",
     }
 )
 """Facts about workloads: an `all` key reads every holder's. Never prompts, answers or their failures."""

@@ -1,8 +1,8 @@
-"""Which workload a command may name, and in which phase (F13, F19, F23)."""
+"""Which workload a command may name, and in which phase (F13, F19, F23, F25)."""
 
 from actors.rules.refusal import Refusal
 from actors.state.keys import Key
-from actors.state.workloads import Deployment
+from actors.state.workloads import Deployment, Job
 from actors.state.world import World
 
 
@@ -48,6 +48,33 @@ def deployment_to_prompt(key: Key, identifier: str, world: World) -> Deployment:
             phase=deployment.phase,
         )
     return deployment
+
+
+def job_to_stop(key: Key, identifier: str, world: World) -> Job:
+    """The job that a stop-job names.
+
+    Raises:
+        Refusal: UNKNOWN_JOB (also for another holder's), JOB_ENDING.
+    """
+    job = world.jobs.get(identifier)
+    if job is None or not (key.sees_all or job.holder == key.holder):
+        raise unknown_job(identifier)
+    if job.phase == "ending":
+        raise Refusal(
+            "JOB_ENDING",
+            f"{identifier} is being stopped already; JobStopped follows on the event stream",
+            job=identifier,
+        )
+    return job
+
+
+def unknown_job(identifier: str) -> Refusal:
+    """There is no such job for this key: ended, never there, or another's."""
+    return Refusal(
+        "UNKNOWN_JOB",
+        f"this key has no job {identifier}; the get-workloads query lists its own that have not ended",
+        job=identifier,
+    )
 
 
 def _unknown(identifier: str) -> Refusal:

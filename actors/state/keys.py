@@ -64,6 +64,11 @@ class Key:
         return self.grant.memory_bytes is not None
 
     @property
+    def boxes_jobs(self) -> bool:
+        """Whether its jobs run in the closed box: code that the machine's owner did not write (F31)."""
+        return self.is_tenant and not self.grant.open_jobs
+
+    @property
     def is_metrics_only(self) -> bool:
         """Whether it is a collector's, that opens the metrics and nothing else."""
         return self.grant.scopes == ("metrics",)

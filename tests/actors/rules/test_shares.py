@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.rules.refusal import Refusal
-from actors.rules.shares import check_deployment
+from actors.rules.shares import check_deployment, check_job
 from actors.state.keys import Grant, Key
 from actors.state.promises import Holding
 
@@ -48,6 +48,33 @@ def test_what_is_left_is_never_negative() -> None:
     with pytest.raises(Refusal) as refused:
         check_deployment(key(memory_bytes=5), Holding(9, {"a"}), 1)
     assert refused.value.details["available_bytes"] == 0
+
+
+def test_jobs_are_counted_and_share_the_memory_with_deployments() -> None:
+    check_job(key(memory_bytes=10, jobs=2), Holding(6, {"a"}, {"j"}), 4)
+    for holding, size, code in (
+        (Holding(6, {"a"}, {"j"}), 5, "SHARE_EXCEEDED"),
+        (Holding(0, set(), {"j", "k"}), 1, "JOBS_EXCEEDED"),
+    ):
+        with pytest.raises(Refusal) as refused:
+            check_job(key(memory_bytes=10, jobs=2), holding, size)
+        assert refused.value.code == code
+    assert refused.value.details == {"held": 2, "limit": 2}
+    with pytest.raises(Refusal):
+        check_job(key(jobs=0), Holding(), None)
+
+
+def test_a_key_that_is_not_counted_runs_jobs_without_number() -> None:
+    check_job(key(), Holding(1 << 50, set(), {str(n) for n in range(500)}), None)
+
+
+@pytest.mark.parametrize(
+    ("grant", "boxed"),
+    [({}, False), ({"memory_bytes": 5}, True), ({"memory_bytes": 5, "open_jobs": True}, False)],
+)
+def test_a_tenants_jobs_are_boxed_unless_its_approver_opened_them(grant: dict[str, int], boxed: bool) -> None:
+    """F31."""
+    assert key(**grant).boxes_jobs is boxed
 
 
 @given(st.integers(0, 100), st.lists(st.integers(1, 50), max_size=10))

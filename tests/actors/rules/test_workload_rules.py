@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import events as e
-from actors.messages.commands import Accepted, DeployModel, UndeployModel
+from actors.messages.commands import Accepted, DeployModel, RunJob, StopJob, UndeployModel
 from actors.messages.envelope import Fact
 from actors.rules.refusal import Refusal
-from actors.rules.workloads import deployment_to_end, deployment_to_prompt
+from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Grant, Key
 from actors.state.world import World
 
@@ -69,3 +69,35 @@ def test_a_prompt_too_early_is_told_the_phase() -> None:
     with pytest.raises(Refusal) as refused:
         deployment_to_prompt(OWN, "dep-1", world("loading"))
     assert refused.value.details["phase"] == "loading"
+
+
+JOB_PHASES = ("accepted", "starting", "running", "ending")
+
+
+def world_with_job(phase: str) -> World:
+    made = World()
+    made.accept(Accepted("r", "h-own", "c", "t", RunJob("image"), "job-1", boxed=False))
+    steps = [
+        e.ImagePulling("image", job="job-1"),
+        e.JobStarted("job-1", "image", False, "container", "h-own"),
+    ]
+    for step in steps[: JOB_PHASES.index(phase)]:
+        made.apply(Fact(step, "h-own", "c", "r"), "t")
+    if phase == "ending":
+        made.accept(Accepted("s", "h-own", "c", "t", StopJob("job-1")))
+    return made
+
+
+@pytest.mark.parametrize("phase", JOB_PHASES)
+def test_a_job_is_stopped_in_any_phase_but_once(phase: str) -> None:
+    expected = "JOB_ENDING" if phase == "ending" else None
+    for key in (OWN, ALL):
+        assert code(job_to_stop, key, "job-1", world_with_job(phase)) == expected
+
+
+def test_another_keys_job_is_as_unknown_as_none() -> None:
+    for name in ("job-1", "job-9"):
+        with pytest.raises(Refusal) as refused:
+            job_to_stop(OTHER, name, world_with_job("running"))
+        assert refused.value.code == "UNKNOWN_JOB"
+        assert refused.value.details == {"job": name}
