@@ -18,11 +18,13 @@ from actors.messages.commands import (
     Command,
     DeployModel,
     Prompt,
+    PullImage,
     RunJob,
     StopJob,
     UndeployModel,
 )
 from actors.messages.times import time_text
+from actors.rules.images import check_image
 from actors.rules.pace import Pace
 from actors.rules.placement import place
 from actors.rules.refusal import Refusal
@@ -225,6 +227,9 @@ class Desk:
                 deployment_to_end(key, identifier, world)
             case Prompt(deployment=identifier):
                 deployment_to_prompt(key, identifier, world)
+            case PullImage(image=image):
+                runtime = self._house.runtime
+                check_image(runtime.images, image, runtime=runtime.name)
             case RunJob():
                 raise _no_jobs(self._house.runtime.name)
             case StopJob(job=identifier):

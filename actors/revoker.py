@@ -9,6 +9,7 @@ from actors.house import House
 from actors.kernel.child import ChildSpec, Restart
 from actors.kernel.mailbox import Mailbox, MailboxFull
 from actors.log.linefile import NoRoom
+from actors.pull import end_pulls
 from actors.state.keys import WorkEnded
 from actors.tree import Tree
 
@@ -37,7 +38,7 @@ class Revoker:
         running = tuple(world.holding(holder).deployments)
         for deployment in running:
             self._tree.end_deployment(deployment, End(REVOKED))
-        if not running:
+        if not end_pulls(self._house, holder) and not running:
             ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
             # Without room it is not written down, and looked at again until it is.
             with contextlib.suppress(NoRoom):

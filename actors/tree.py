@@ -16,6 +16,7 @@ from actors.messages.commands import (
     Accepted,
     DeployModel,
     Prompt,
+    PullImage,
     RevokeAgent,
     RunJob,
     StopJob,
@@ -24,6 +25,7 @@ from actors.messages.commands import (
 )
 from actors.messages.envelope import Fact
 from actors.prompt import AT_ONCE, prompt_spec
+from actors.pull import pull_spec
 from actors.registrar import Registrar
 from actors.turns import Turns
 
@@ -50,6 +52,8 @@ class Tree:
                     self._spawn(accepted, lambda: undeployed(accepted))
             case Prompt():
                 self._house.workers.spawn(prompt_spec(self._house, accepted, self._turns))
+            case PullImage():
+                self._house.workers.spawn(pull_spec(self._house, accepted))
             case RevokeAgent():
                 self._house.workers.spawn(self._revoke_spec(accepted))
             case UnknownCommand(kind=kind):

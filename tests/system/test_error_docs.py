@@ -9,12 +9,14 @@ import typing
 from pathlib import Path
 
 from adapters.engine.port import EngineFault
+from adapters.images.port import ImageFault, RoomUnknown, TooLarge
+from adapters.runtime.port import StartFailed
 from peer.door import limits, signin
 from peer.door.problems import STATUS
 from peer.door.validation import ProblemCode
 
 ROOT = Path(__file__).parents[2]
-FACTS = ("deployment.py", "loading.py", "prompt.py", "tree.py")
+FACTS = ("deployment.py", "launch.py", "loading.py", "prompt.py", "pull.py", "tree.py")
 """The actors that tell of failures."""
 _ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 _CODE = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)+|INTERNAL|INTERRUPTED|UNAUTHORIZED|FORBIDDEN")
@@ -91,19 +93,23 @@ def test_no_status_is_kept_for_a_code_that_nobody_says() -> None:
     assert set(STATUS) <= said
 
 
-def faults() -> set[type[EngineFault]]:
-    found, waiting = set(), [EngineFault]
+def faults() -> set[type[EngineFault | ImageFault]]:
+    found: set[type[EngineFault | ImageFault]] = set()
+    waiting: list[type[EngineFault | ImageFault]] = [EngineFault, ImageFault]
     while waiting:
         for fault in waiting.pop().__subclasses__():
             found.add(fault)
             waiting.append(fault)
-    return {fault for fault in found if fault.__module__.startswith(("actors.", "adapters."))}
+    told = found - {TooLarge, RoomUnknown}  # raised to who sets limits to a pull, which nobody does yet
+    return {fault for fault in told if fault.__module__.startswith(("actors.", "adapters."))}
 
 
 def test_the_facts_codes_are_listed() -> None:
-    importlib.import_module("actors.loading")  # its fault is one of them
+    for actor in ("actors.loading", "actors.image"):
+        importlib.import_module(actor)  # its faults are among them
     listed = set(tables()["In facts"]) | set(STATUS)
     said = {fault.code for fault in faults()}
+    said |= set(_CODE.findall(StartFailed.__doc__ or ""))
     for name in FACTS:
         said |= {text for text in texts(ROOT / "actors" / name) if _CODE.fullmatch(text)}
     assert said <= listed

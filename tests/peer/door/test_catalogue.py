@@ -227,11 +227,11 @@ def test_every_step_of_a_recipe_is_a_live_operation_that_names_the_recipe(catalo
         (("metrics",), ()),
         (("nonsense",), ()),
         (("prompt",), ("Prompt", "RevokeAgent")),
-        (("deploy", "prompt"), ("DeployModel", "UndeployModel", "Prompt", "RevokeAgent")),
+        (("deploy", "prompt"), ("DeployModel", "UndeployModel", "PullImage", "Prompt", "RevokeAgent")),
         (("workspaces",), ("RevokeAgent",)),
         (("jobs",), ("RunJob", "StopJob", "RevokeAgent")),
-        (SCOPES, ("DeployModel", "UndeployModel", "Prompt", "RunJob", "StopJob", "RevokeAgent")),
-        (("all",), ("DeployModel", "UndeployModel", "Prompt", "RunJob", "StopJob", "RevokeAgent")),
+        (SCOPES, tuple(COMPLETES)),
+        (("all",), tuple(COMPLETES)),
     ],
 )
 def test_a_key_sees_only_the_commands_it_may_send(

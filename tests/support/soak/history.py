@@ -18,8 +18,12 @@ AFTER_READY = frozenset({"DeploymentEnded", "OutOfMemory"})
 COMPLETING = {
     "UndeployModel": frozenset({"Undeployed", "CommandFailed"}),
     "Prompt": frozenset({"PromptAnswered", "PromptFailed", "CommandFailed"}),
+    "PullImage": frozenset({"ImagePulled", "CommandFailed"}),
     "RevokeAgent": frozenset({"AgentRevoked", "CommandFailed"}),
 }
+ON_THE_WAY = {"PullImage": frozenset({"ImagePulling"})}
+"""What else a command may have caused, before it completes."""
+IMAGE = frozenset({"ImagePulling", "ImagePulled"})
 ORDER = {"DeploymentStarted": 0, "WeightsLoading": 1, "DeploymentReady": 2}
 
 
@@ -42,7 +46,7 @@ def problems(facts: Iterable[Fact], accepted: Mapping[str, str], *, all_done: bo
         wrong = (
             _wrong_deploy(caused, all_done=all_done)
             if kind == "DeployModel"
-            else _wrong_completion(caused, COMPLETING[kind], all_done=all_done)
+            else _wrong_completion(kind, caused, all_done=all_done)
         )
         if wrong is not None:
             found.append(f"{kind} {command}: {wrong}: {caused}")
@@ -76,6 +80,11 @@ def _wrong_deploy(caused: list[str], *, all_done: bool) -> str | None:
     steps = [ORDER[kind] for kind in caused if kind in ORDER]
     if steps != sorted(steps):
         return "told out of order"
+    images = [at for at, kind in enumerate(caused) if kind in IMAGE]
+    if steps and images and images[-1] > min(caused.index(kind) for kind in ORDER if kind in caused):
+        return "its image was told after its start"
+    if steps and images and caused[images[-1]] != "ImagePulled":
+        return "it was started before its image was there"
     ends = [at for at, kind in enumerate(caused) if kind in ENDS]
     if len(ends) > 1:
         return "it ended twice"
@@ -88,13 +97,17 @@ def _wrong_deploy(caused: list[str], *, all_done: bool) -> str | None:
     return None
 
 
-def _wrong_completion(caused: list[str], completing: frozenset[str], *, all_done: bool) -> str | None:
-    strange = [kind for kind in caused if kind not in completing]
+def _wrong_completion(command: str, caused: list[str], *, all_done: bool) -> str | None:
+    completing, on_the_way = COMPLETING[command], ON_THE_WAY.get(command, frozenset())
+    strange = [kind for kind in caused if kind not in completing | on_the_way]
     if strange:
         return f"{strange[0]} is none of its facts"
-    if len(caused) > 1:
-        return f"it completed {len(caused)} times"
-    return "it never completed" if all_done and not caused else None
+    ends = [at for at, kind in enumerate(caused) if kind in completing]
+    if len(ends) > 1:
+        return f"it completed {len(ends)} times"
+    if ends and ends[0] != len(caused) - 1:
+        return "something was told after its end"
+    return "it never completed" if all_done and not ends else None
 
 
 def _after_the_end(facts: list[Fact]) -> list[str]:
