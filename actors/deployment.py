@@ -11,11 +11,12 @@ import attrs
 import trio
 from msgspec import UNSET, UnsetType
 
+from actors.away import UNAVAILABLE, find
 from actors.ending import discard, named, stop_for_good, sweep_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
-from actors.launch import UNAVAILABLE, Launch, find
+from actors.launch import Launch
 from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel

@@ -1,22 +1,15 @@
 """A deployment's program, from its plan to its start: the device, the image, and what runs it (F19, F21)."""
 
-import logging
-
 import attrs
 
+from actors.away import start
 from actors.house import House
 from actors.image import Tell, ensure_image
-from actors.patience import Patience
 from actors.state.workloads import Deployment
 from adapters.engine.port import Engine, EngineMissing
 from adapters.gpu.port import Device
 from adapters.images.port import Image
-from adapters.runtime.port import Container, Handle, RuntimeUnavailable, StartFailed, WorkloadSpec
-
-logger = logging.getLogger("best_peer.engine")
-
-UNAVAILABLE = "RUNTIME_UNAVAILABLE"
-"""The code of a start that nobody knows about: it may have happened all the same."""
+from adapters.runtime.port import Container, Handle, WorkloadSpec
 
 
 @attrs.define(eq=False)
@@ -54,16 +47,7 @@ class Launch:
             memory_bytes=house.ceilings.engine_memory_bytes,
             detail={**dict(plan.detail), **program.detail},
         )
-        patience = Patience(house.bounds.away)
-        while True:
-            try:
-                return await house.runtime.start(spec)
-            except StartFailed as fault:
-                if fault.code != UNAVAILABLE:
-                    raise
-                if patience.is_first:
-                    logger.warning("%s waits to be started: %s", deployment.id, fault.reason)
-                await patience.wait(fault)
+        return await start(house, spec)
 
     async def _device(self) -> Device:
         devices = await self.house.gpu.devices()
@@ -87,24 +71,3 @@ class Launch:
         if self._image is None:
             self._image = await ensure_image(self.house, reference, self.tell, deployment=self.deployment.id)
         return self._image.run
-
-
-async def find(house: House, workload: str, *, seconds: float) -> Handle | None:
-    """The running program of a workload, None when there is none. What runs it may be away meanwhile.
-
-    Args:
-        house: whose runtime is asked.
-        workload: its id.
-        seconds: for how long at most.
-
-    Raises:
-        RuntimeUnavailable: longer than that; nothing is known of the program.
-    """
-    patience = Patience(seconds)
-    while True:
-        try:
-            return await house.runtime.find(workload)
-        except RuntimeUnavailable as away:
-            if patience.is_first:
-                logger.warning("nothing is known of %s: %s", workload, away)
-            await patience.wait(away)
