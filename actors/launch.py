@@ -43,7 +43,7 @@ class Launch:
             workload=deployment.id,
             holder=deployment.holder,
             program=program,
-            device_uuids=(device.uuid,),
+            device_uuids=() if device.is_cpu else (device.uuid,),
             memory_bytes=house.ceilings.engine_memory_bytes,
             detail={**dict(plan.detail), **program.detail},
         )

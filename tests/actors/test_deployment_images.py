@@ -69,6 +69,7 @@ async def test_an_image_is_told_before_its_engine_starts_and_is_what_starts(tmp_
             "what runs is the image that was pulled, not what its tag names now"
         )
         assert spec.program.tasks == 4096
+        assert spec.device_uuids == (), "the processor is not handed over: it is there"
 
 
 async def test_a_held_image_named_by_digest_is_not_pulled(tmp_path: Path) -> None:
