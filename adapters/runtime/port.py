@@ -155,6 +155,8 @@ class Exit:
         out_of_memory: it was ended for want of memory, by the evidence of what ran it.
         lost_process: it went on, or ended by itself, after one of its processes was so ended.
         not_found: its command is not there, or is no program.
+        interrupted: what ran it ended it as it went down or was started again itself: neither the program
+            nor anybody who asked for its end. The code is then that of the signal.
         ended_at: when, RFC 3339, where what ran it knows.
     """
 
@@ -163,6 +165,7 @@ class Exit:
     out_of_memory: bool = False
     lost_process: bool = False
     not_found: bool = False
+    interrupted: bool = False
     ended_at: str | None = None
 
 
