@@ -28,12 +28,14 @@ class Registry:
         username: who may pull and push; None where everybody may.
         password: that user's.
         realm: the address of the server that gives out its tokens; None where it takes none.
+        folder: where the key of those tokens is, for `tokens.mint`.
     """
 
     address: str
     username: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
     realm: str | None = None
+    folder: Path | None = None
 
 
 @attrs.frozen

@@ -19,6 +19,7 @@ from tests.support.docker.engine import Engine, EngineDidNotStart
 from tests.support.docker.layers import forget_unused_layers
 from tests.support.docker.ready import READY
 from tests.support.docker.registry import HTPASSWD, PASSWORD, USERNAME, put_image, start_registry
+from tests.support.docker.tokens import registry_auth
 
 DISK_BYTES = 16 << 30
 REGISTRY, GUARDED, TOKENS, REALM = (f"127.0.0.1:{port}" for port in (5000, 5001, 5002, 5003))
@@ -66,12 +67,17 @@ def make_bed(folder: Path) -> DockerBed:
     start_registry(folder / "registry", REGISTRY, store=store)
     basic = {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}
     start_registry(folder / "guarded", GUARDED, store=store, auth=basic)
+    realm = f"http://{REALM}/token"
+    start_registry(folder / "tokens", TOKENS, store=store, auth=registry_auth(folder / "tokens", realm))
+    _start_token_server(folder / "tokens")
     engine.start()
     forget_unused_layers()
     images = {name: make() for name, make in READY.items()}
     _wait_for(REGISTRY)
     for name, image in images.items():
         put_image(REGISTRY, image, f"bed/{name}")
+    for address in (GUARDED, TOKENS, REALM):
+        _wait_for(address)
     bed = DockerBed(
         folder=folder,
         disk=disk,
@@ -80,7 +86,7 @@ def make_bed(folder: Path) -> DockerBed:
         cgroup=cgroup,
         registry=Registry(REGISTRY),
         guarded=Registry(GUARDED, USERNAME, PASSWORD),
-        tokens=Registry(TOKENS, USERNAME, PASSWORD, f"http://{REALM}/token"),
+        tokens=Registry(TOKENS, USERNAME, PASSWORD, realm, folder / "tokens"),
         images=images,
     )
     bed.save()
@@ -112,6 +118,12 @@ def _disk(folder: Path) -> Path:
     _do("mount", "-o", "loop,nobarrier,discard", str(file), str(disk))
     file.unlink()
     return disk
+
+
+def _start_token_server(folder: Path) -> None:
+    argv = [sys.executable, "-m", "tests.support.docker.tokens", str(folder), REALM]
+    with (folder / "server.log").open("ab") as log:
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 def _wait_for(address: str) -> None:
