@@ -1,0 +1,1 @@
+"""Runtime and images over the Docker Engine API."""
