@@ -7,12 +7,11 @@ from there: every step first looks whether it is done already.
 import logging
 import math
 
-import attrs
 import trio
 from msgspec import UNSET, UnsetType
 
 from actors.away import UNAVAILABLE, find
-from actors.ending import discard, named, stop_for_good, sweep_spec
+from actors.ending import REVOKED, End, discard, named, stop_for_good, sweep_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
@@ -33,16 +32,6 @@ MOST_STARTS = 3
 
 HUNG_PROBES = 3
 """A ready engine that does not answer at all so many times in a row has ended for all who use it."""
-
-REVOKED = "its credential was taken back by the owner of this machine"
-
-
-@attrs.frozen
-class End:
-    """End the deployment. The reason is told unless an undeploy asked for it."""
-
-    reason: str | None = None
-
 
 def deployment_spec(house: House, identifier: str) -> ChildSpec:
     """How a deployment's actor is supervised."""

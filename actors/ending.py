@@ -2,6 +2,7 @@
 
 import logging
 
+import attrs
 import trio
 
 from actors.house import House
@@ -14,6 +15,16 @@ logger = logging.getLogger("best_peer.peer")
 
 RETRY_SECONDS = 5.0
 """Between two tries to end a program that was killed and is still there."""
+
+REVOKED = "its credential was taken back by the owner of this machine"
+
+
+@attrs.frozen
+class End:
+    """Sent to a workload's actor: end it. The reason is told unless a command asked for it."""
+
+    reason: str | None = None
+
 
 TRIED_ON = Budget(restarts=1000)
 """More than there can be with a minute between them: what nobody else will end is never given up."""

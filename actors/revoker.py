@@ -4,7 +4,7 @@ import contextlib
 
 import trio
 
-from actors.deployment import REVOKED, End
+from actors.ending import REVOKED, End
 from actors.house import House
 from actors.kernel.child import ChildSpec, Restart
 from actors.kernel.mailbox import Mailbox, MailboxFull

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import trio
 
-from actors.deployment import End, deployment_spec, undeployed
-from actors.ending import named, orphans_spec
+from actors.deployment import deployment_spec, undeployed
+from actors.ending import End, named, orphans_spec
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox, MailboxFull

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from actors.deployment import REVOKED
+from actors.ending import REVOKED
 from actors.log.linefile import NoRoom
 from actors.rules.refusal import Refusal
 from tests.support.houses import Disk, Household, deploy, open_house
