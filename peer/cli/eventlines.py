@@ -93,6 +93,17 @@ def _words(kind: str, data: Data) -> str:
     return " ".join(named[:MAX_FIELDS])
 
 
+def _pulling(data: Data) -> str:
+    percent, fetched = data.get("progress_pct"), data.get("fetched_bytes")
+    known = [] if percent is None else [f"{percent} %"]
+    known += [] if fetched is None else [describe_size(fetched)]
+    return f"{data['image']} is fetched" + (f", {', '.join(known)} so far" if known else "")
+
+
+def _pulled(data: Data) -> str:
+    return f"{data['image']} " + ("was here already" if data["held"] else "is here")
+
+
 def _started(data: Data) -> str:
     size = describe_size(data["memory_bytes"])
     return f"{data['model']} by {data['engine']} on {data['device']}, {size} promised"
@@ -107,7 +118,9 @@ def _ready(data: Data) -> str:
     took = data.get("load_ms")
     after = "" if took is None else f", loaded in {took / 1000:.1f} s"
     context = data.get("context_tokens")
-    return f"{data['model']} answers{after}" + ("" if context is None else f", context {context}")
+    more = "" if context is None else f", context {context}"
+    note = data.get("note")
+    return f"{data['model']} answers{after}{more}" + (f"; {note}" if note else "")
 
 
 def _ended(data: Data) -> str:
@@ -140,6 +153,8 @@ def _name(data: Data) -> str:
 
 
 _TOLD: Final[Mapping[str, Callable[[Data], str]]] = {
+    "ImagePulling": _pulling,
+    "ImagePulled": _pulled,
     "DeploymentStarted": _started,
     "WeightsLoading": _loading,
     "DeploymentReady": _ready,

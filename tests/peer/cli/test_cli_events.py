@@ -66,8 +66,10 @@ EVENTS = (
     STARTED,
     ANSWERED,
     REFUSED,
+    e.ImagePulling("ollama/ollama:0.40.6", 40, 3 << 20, deployment=DEPLOYMENT),
+    e.ImagePulled("ollama/ollama:0.40.6", None, held=True, deployment=DEPLOYMENT),
     e.WeightsLoading(DEPLOYMENT),
-    e.DeploymentReady(DEPLOYMENT, "smollm2", "llamacpp", "cpu", 4096, 1234),
+    e.DeploymentReady(DEPLOYMENT, "smollm2", "llamacpp", "cpu", 4096, 1234, "it runs on the CPU"),
     e.DeploymentFailed(DEPLOYMENT, "MODEL_UNUSABLE", "it is none", "take another", 1, ("out",)),
     e.DeploymentEnded(DEPLOYMENT, "its engine ended", 137, ("out",)),
     e.OutOfMemory(DEPLOYMENT, "no memory", "promise more", None),
@@ -85,6 +87,23 @@ def test_every_event_of_this_release_has_words(data: Path, cli: Callable[..., Ra
     for event, text in zip(EVENTS, lines, strict=True):
         assert type(event).__name__ in text
         assert "=" not in text, "words, not fields"
+
+
+def test_a_pull_is_told_in_the_figures_that_are_known(data: Path, cli: Callable[..., Ran]) -> None:
+    events = (
+        e.ImagePulling("a/b:1"),
+        e.ImagePulling("a/b:1", fetched_bytes=3 << 20),
+        e.ImagePulling("a/b:1", 40, 3 << 20),
+        e.ImagePulled("a/b:1", None, held=False),
+    )
+    tell(data, *(line(each) for each in events))
+    words = [text.partition("h-12345678")[2].strip() for text in cli("events").out.splitlines()]
+    assert words == [
+        "a/b:1 is fetched",
+        "a/b:1 is fetched, 3 MiB so far",
+        "a/b:1 is fetched, 40 %, 3 MiB so far",
+        "a/b:1 is here",
+    ]
 
 
 def test_no_content_of_a_conversation_is_shown(data: Path, cli: Callable[..., Ran]) -> None:
