@@ -59,6 +59,7 @@ class _Question:
     path: str
     params: Parameters | None = None
     json: object = attrs.field(default=None, repr=False)
+    tar: bytes | None = attrs.field(default=None, repr=False)
     headers: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     timeout: float = CALL_SECONDS
     ok: Collection[int] = ()
@@ -128,6 +129,7 @@ class DockerClient:
         *,
         params: Parameters | None = None,
         json: object = None,
+        tar: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = CALL_SECONDS,
         ok: Collection[int] = (),
@@ -142,6 +144,7 @@ class DockerClient:
 
         Args:
             path: without the API's version, `/containers/json`.
+            tar: an archive to send, where the engine takes one.
             timeout: seconds that the engine has to answer, each time.
             ok: further statuses that are no error; they give None.
             most_bytes: how long the answer may be.
@@ -152,7 +155,7 @@ class DockerClient:
             BadAnswer: the answer is too long, or no JSON.
         """
         is_repeatable = method in IDEMPOTENT if again is None else again
-        question = _Question(method, path, params, json, headers, timeout, ok, is_repeatable, most_bytes)
+        question = _Question(method, path, params, json, tar, headers, timeout, ok, is_repeatable, most_bytes)
         try:
             return await self._patiently(question)
         except EngineError as error:
@@ -181,7 +184,7 @@ class DockerClient:
             EngineError: the engine answered with an error.
             EngineGone: it cannot be reached, or broke off in the middle; from the iterator too.
         """
-        response = await self._send(_Question(method, path, params, json, headers))
+        response = await self._send(_Question(method, path, params, json, headers=headers))
         body = Body(response, self._broke)
         try:
             if not response.is_success:
@@ -235,6 +238,9 @@ class DockerClient:
         if question.json is not None:
             content = orjson.dumps(question.json)
             headers["content-type"] = "application/json"
+        elif question.tar is not None:
+            content = question.tar
+            headers["content-type"] = "application/x-tar"
         path = f"/v{self.engine.api}{question.path}" if question.is_versioned else question.path
         request = self._http.build_request(
             question.method, path, params=dict(question.params or {}), content=content, headers=headers
