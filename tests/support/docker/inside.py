@@ -16,9 +16,18 @@ import httpx
 
 from tests.support.docker.bed import VARIABLE, DockerBed, Registry
 from tests.support.docker.engine import Engine, EngineDidNotStart
+from tests.support.docker.kernel import do, make_disk
 from tests.support.docker.layers import forget_unused_layers
 from tests.support.docker.ready import READY
-from tests.support.docker.registry import HTPASSWD, PASSWORD, USERNAME, put_image, start_registry
+from tests.support.docker.registry import (
+    HTPASSWD,
+    PASSWORD,
+    STORE_FOLDER,
+    USERNAME,
+    put_image,
+    start_registry,
+    wait_for_registry,
+)
 from tests.support.docker.tokens import registry_auth
 
 DISK_BYTES = 16 << 30
@@ -59,10 +68,13 @@ def _run(folder: Path, command: list[str]) -> int:
 def make_bed(folder: Path) -> DockerBed:
     """Close the namespaces, start everything and put the images where they can be pulled."""
     _close_off(folder)
-    disk = _disk(folder)
+    # Users that an engine maps root to have to get through it.
+    folder.chmod(0o711)
+    disk = folder / "disk"
+    make_disk(disk, DISK_BYTES)
     cgroup = f"/{folder.name}"
     engine = Engine(folder / "engine", disk / "docker", cgroup)
-    store = disk / "registry"
+    store = disk / STORE_FOLDER
     (folder / "htpasswd").write_text(HTPASSWD)
     start_registry(folder / "registry", REGISTRY, store=store)
     basic = {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}
@@ -73,11 +85,11 @@ def make_bed(folder: Path) -> DockerBed:
     engine.start()
     forget_unused_layers()
     images = {name: make() for name, make in READY.items()}
-    _wait_for(REGISTRY)
+    wait_for_registry(REGISTRY)
     for name, image in images.items():
         put_image(REGISTRY, image, f"bed/{name}")
     for address in (GUARDED, TOKENS, REALM):
-        _wait_for(address)
+        wait_for_registry(address)
     bed = DockerBed(
         folder=folder,
         disk=disk,
@@ -94,55 +106,23 @@ def make_bed(folder: Path) -> DockerBed:
 
 
 def _close_off(folder: Path) -> None:
-    _do("ip", "link", "set", "lo", "up")
+    do("ip", "link", "set", "lo", "up")
     # dockerd takes the host's containerd where /run shows one, and writes users and keys to /etc.
-    _do("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+    do("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     changes = folder / "changes"
     changes.mkdir()
-    _do("mount", "-t", "tmpfs", "tmpfs", str(changes))
+    do("mount", "-t", "tmpfs", "tmpfs", str(changes))
     for name in ("etc", "opt"):
         for part in ("upper", "work"):
             (changes / name / part).mkdir(parents=True)
         layers = f"lowerdir=/{name},upperdir={changes}/{name}/upper,workdir={changes}/{name}/work"
-        _do("mount", "-t", "overlay", "-o", layers, "overlay", f"/{name}")
-
-
-def _disk(folder: Path) -> Path:
-    """A disk in a file without a name, so that its bytes are free once its mount has gone."""
-    file, disk = folder / "disk.ext4", folder / "disk"
-    disk.mkdir()
-    with file.open("wb") as made:
-        made.truncate(DISK_BYTES)
-    _do("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(file))
-    # Nobody reads it after a power cut, and barriers cost a test its seconds.
-    _do("mount", "-o", "loop,nobarrier,discard", str(file), str(disk))
-    file.unlink()
-    return disk
+        do("mount", "-t", "overlay", "-o", layers, "overlay", f"/{name}")
 
 
 def _start_token_server(folder: Path) -> None:
     argv = [sys.executable, "-m", "tests.support.docker.tokens", str(folder), REALM]
     with (folder / "server.log").open("ab") as log:
         subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-
-
-def _wait_for(address: str) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            httpx.get(f"http://{address}/v2/", timeout=5, trust_env=False)
-        except httpx.TransportError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
-
-
-def _do(*argv: str) -> None:
-    subprocess.run(
-        argv, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+from tests.support.docker.kernel import remove_cgroup
+
 PREFIX: Final = "best-peer-bed."
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 _SWEEP_SECONDS: Final = 30.0
 
 
@@ -82,20 +83,9 @@ def sweep_when_ended(folder: Path, lock: int) -> None:
 def sweep(folder: Path) -> None:
     """Remove the control groups and the folder of a bed whose namespaces are ending or have ended."""
     deadline = time.monotonic() + _SWEEP_SECONDS
-    while not _remove_cgroups(folder.name) and time.monotonic() < deadline:
+    while not remove_cgroup(folder.name) and time.monotonic() < deadline:
         time.sleep(0.05)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_cgroups(name: str) -> bool:
-    """Whether none is left; those with processes in them cannot be removed yet."""
-    for top in (*_CGROUPS.glob(name), *_CGROUPS.glob(f"*/{name}")):
-        for path, _, _ in os.walk(top, topdown=False):
-            with suppress(OSError):
-                os.rmdir(path)
-        if top.exists():
-            return False
-    return True
 
 
 def _beds() -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tests.support.docker.images import Blob, Image
+
+STORE_FOLDER = "registry"
+"""The folder of the bed's disk where the images of all its registries lie."""
 
 STORE = "bed/store"
 """The repository that holds every blob, for others to take them from without sending them again."""
@@ -51,6 +55,24 @@ def start_registry(
             ["docker-registry", "serve", str(about)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
+
+
+def wait_for_registry(address: str) -> None:
+    """Wait until something serves HTTP at `address`, half a minute at most.
+
+    Raises:
+        TransportError: nothing does.
+    """
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            httpx.get(f"http://{address}/v2/", timeout=5, trust_env=False)
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def put_image(address: str, image: Image, repository: str, *, tag: str = "latest") -> None:
