@@ -1,6 +1,6 @@
 """What the end of an engine's program means, read from its exit code and its last lines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from adapters.engine.port import EngineEnded, EngineFault, EngineOutOfMemory, ModelUnusable, PortTaken
@@ -106,9 +106,23 @@ LLAMACPP_SIGNS: Final[tuple[tuple[tuple[str, ...], Callable[[str], EngineFault]]
 
 def explain_llamacpp(ended: Exit) -> EngineFault:
     """The end of a llama.cpp server that nobody asked for, as a fault that is told and not raised."""
-    for signs, make in LLAMACPP_SIGNS:
+    return explain_signs(ended, LLAMACPP_SIGNS)
+
+
+def explain_signs(
+    ended: Exit, signs: Sequence[tuple[Sequence[str], Callable[[str], EngineFault]]]
+) -> EngineFault:
+    """The end of any program by the first sign that is in its last lines, the newest line first.
+
+    Args:
+        ended: how it ended.
+        signs: words in small letters, and what they mean; the more telling stand first.
+    """
+    if ended.out_of_memory:
+        return explain_code(ended)
+    for texts, make in signs:
         for line in reversed(ended.output):
-            if any(sign in line.lower() for sign in signs):
+            if any(text in line.lower() for text in texts):
                 return make(f": {line.strip()[:MAX_WORDS]}")
     return explain_code(ended)
 

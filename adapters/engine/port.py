@@ -45,6 +45,12 @@ class PromiseTooSmall(EngineFault):
         self.least_bytes = least_bytes
 
 
+class ModelTooLarge(EngineFault):
+    """Raised when a model turned out to need more memory than it was promised."""
+
+    code = "MEMORY_TOO_SMALL"
+
+
 class PromiseTooLarge(EngineFault):
     """Raised when more memory was promised than the device has."""
 
