@@ -159,6 +159,10 @@ class FakeImages:
             return any(digest is None and run == _id_of(tag) for tag, digest in self._tags.items())
         return str(parse(run)) in self._digests
 
+    def check(self, reference: str) -> None:
+        """See `Images.check`."""
+        parse(reference)
+
     async def resolve(self, reference: str, *, token: RegistryToken | None = None) -> Pinned:
         """See `Images.resolve`."""
         asked = parse(reference)

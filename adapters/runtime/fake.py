@@ -191,6 +191,12 @@ class FakeRuntime:
         self._there()
         return tuple(sorted(name for name in self._programs if self.is_running(name)))
 
+    async def kept(self) -> tuple[str, ...]:
+        """The ids of all programs that are remembered."""
+        await trio.lowlevel.checkpoint()
+        self._there()
+        return tuple(sorted(self._programs))
+
     def follow(self, workload: str) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
         """What a program writes, from its first byte to its end."""
         return self._follow(workload)

@@ -163,6 +163,10 @@ class ProcessRuntime:
         """The ids of all workloads of this peer's instance that run now, known or not."""
         return await self._run(self._running)
 
+    async def kept(self) -> tuple[str, ...]:
+        """The ids of all workloads of this peer's instance that left a folder or a process."""
+        return await self._run(self._kept)
+
     async def _until_dead(self, watched: Watched) -> None:
         folder = self._folder(watched.record.workload)
         while True:
@@ -212,12 +216,23 @@ class ProcessRuntime:
 
     def _running(self) -> tuple[str, ...]:
         found = set(family.labelled(self.instance))
-        records = self.data / RECORDS
-        names = [path.name for path in records.iterdir()] if records.is_dir() else []
-        for name in names:
-            if WORKLOAD_ID.fullmatch(name) and self._read(name) is not None:
+        found.update(name for name in self._names() if self._read(name) is not None)
+        return tuple(sorted(found))
+
+    def _kept(self) -> tuple[str, ...]:
+        found = set(family.labelled(self.instance))
+        for name in self._names():
+            record = read_record(self._folder(name))
+            # One that cannot be read is what a start left that was cut off.
+            if record is None or record.instance == self.instance:
                 found.add(name)
         return tuple(sorted(found))
+
+    def _names(self) -> list[str]:
+        """What the folders of this peer's workloads are named."""
+        records = self.data / RECORDS
+        names = [path.name for path in records.iterdir()] if records.is_dir() else []
+        return [name for name in names if WORKLOAD_ID.fullmatch(name)]
 
     async def _end_rest(self, workload: str) -> None:
         """See a program that is dead or killed to its end, and kill what it left.

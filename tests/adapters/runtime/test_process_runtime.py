@@ -162,6 +162,24 @@ async def test_an_end_that_was_seen_is_known_after_a_restart(runtime: ProcessRun
     assert await ProcessRuntime(runtime.data, runtime.instance).wait("dep-1") == Exit(9, ("last words",))
 
 
+async def test_folders_that_a_killed_peer_left_are_named_and_another_peers_are_not(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    await runtime.start(puppet())
+    await runtime.stop("dep-1", grace_seconds=30)
+    cut_off = tmp_path / "workloads" / "dep-2"
+    cut_off.mkdir()
+    (tmp_path / "workloads" / "no workload's id").mkdir()
+
+    assert await ProcessRuntime(tmp_path, runtime.instance).kept() == ("dep-1", "dep-2")
+    assert await ProcessRuntime(tmp_path, "another-peer").kept() == ("dep-2",)
+
+    for workload in await runtime.kept():
+        await runtime.discard(workload)
+    assert await runtime.kept() == ()
+    assert not cut_off.exists()
+
+
 async def test_a_number_that_went_to_another_process_is_not_adopted(
     runtime: ProcessRuntime, tmp_path: Path
 ) -> None:

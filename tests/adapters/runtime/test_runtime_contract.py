@@ -288,6 +288,22 @@ async def test_what_runs_and_nobody_knows_is_named_and_can_be_ended(world: World
     assert await world.runtime.running() == ()
 
 
+async def test_what_is_kept_is_named_until_it_is_discarded(world: World) -> None:
+    """Running or ended, started by this peer or by one that was killed."""
+    assert await world.runtime.kept() == ()
+    ended = await world.runtime.start(puppet("dep-1"))
+    await world.runtime.start(puppet("dep-2"))
+    await world.end(ended, 0)
+    await world.runtime.wait("dep-1")
+    assert await world.runtime.kept() == ("dep-1", "dep-2")
+
+    await world.runtime.discard("dep-1")
+    assert await world.runtime.kept() == ("dep-2",)
+
+    world.restart()
+    assert await world.runtime.kept() == ("dep-2",)
+
+
 async def test_a_runtime_says_what_it_is(world: World) -> None:
     assert world.runtime.name in ("process", "fake")
     assert world.runtime.isolation == "process"
