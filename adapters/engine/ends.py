@@ -121,7 +121,7 @@ def explain_signs(
     if ended.out_of_memory:
         return explain_code(ended)
     for texts, make in signs:
-        for line in reversed(ended.output):
+        for line in reversed((*ended.before, *ended.output)):
             if any(text in line.lower() for text in texts):
                 return make(f": {line.strip()[:MAX_WORDS]}")
     return explain_code(ended)

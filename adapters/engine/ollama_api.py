@@ -102,7 +102,8 @@ class OllamaApi:
     ) -> Reply:
         """One question for a model; with no message it is loaded and nothing else.
 
-        The caller owns the deadline. Every question says the same of how a model is loaded, or it would be loaded anew.
+        The caller owns the deadline. Every question says the same of how a model is loaded, or the model
+        would be loaded anew.
 
         Raises:
             EngineUnreachable: there is no answer.

@@ -54,6 +54,17 @@ class OpenAiChat:
             PromptRefused: the engine does not take this conversation.
             EngineUnreachable: it gave no answer that can be used.
         """
+        reply = await self.ask_for_answer(handle, model, chat)
+        if reply.status == 200:
+            return _answer(reply.body, model)
+        raise _refusal(reply)
+
+    async def ask_for_answer(self, handle: Handle, model: str, chat: Chat) -> Reply:
+        """As `answer`; what the engine sent, whatever that is.
+
+        Raises:
+            EngineUnreachable: the engine cannot be reached.
+        """
         question: dict[str, Any] = {
             "model": model,
             "messages": [{"role": one.role, "content": one.content} for one in chat.messages],
@@ -65,10 +76,7 @@ class OpenAiChat:
             question["temperature"] = chat.temperature
         if chat.stop:
             question["stop"] = list(chat.stop)
-        reply = await self.ask(handle, "POST", "/v1/chat/completions", question)
-        if reply.status == 200:
-            return _answer(reply.body, model)
-        raise _refusal(reply)
+        return await self.ask(handle, "POST", "/v1/chat/completions", question)
 
     async def ask(self, handle: Handle, method: str, path: str, question: Any = None) -> Reply:
         """Any question, answered with JSON.

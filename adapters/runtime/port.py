@@ -158,6 +158,8 @@ class Exit:
         interrupted: what ran it ended it as it went down or was started again itself: neither the program
             nor anybody who asked for its end. The code is then that of the signal.
         ended_at: when, RFC 3339, where what ran it knows.
+        before: lines that stood before its last ones, 400 at most, where they are kept: for who looks for
+            why an engine failed, since that is said well above the last line by some. Never told.
     """
 
     code: int | None
@@ -167,6 +169,7 @@ class Exit:
     not_found: bool = False
     interrupted: bool = False
     ended_at: str | None = None
+    before: tuple[str, ...] = ()
 
 
 @attrs.frozen
