@@ -1,7 +1,9 @@
 """Where every implementation meets its port: one peer, put together from its settings."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib.metadata import version as installed_version
+from typing import get_args
 
 import attrs
 
@@ -18,6 +20,7 @@ from actors.streams import Streams
 from actors.tree import Tree
 from adapters.clock.system import SystemClock
 from adapters.engine.fake import FakeEngine
+from adapters.engine.json_http import JsonHttp
 from adapters.engine.llamacpp import LlamaCpp, find_llama_server, usable_cores
 from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import Engine, EngineName
@@ -25,6 +28,7 @@ from adapters.gpu.host import HostGpu
 from adapters.models.folder import ModelFolder
 from adapters.runtime.fake import FakeRuntime
 from adapters.runtime.port import Runtime
+from adapters.runtime.pretence import obeys
 from adapters.runtime.process import ProcessRuntime
 from peer.door.catalogue import Catalogue
 from peer.door.context import Door
@@ -41,11 +45,15 @@ def product_version() -> str:
     return installed_version(DISTRIBUTION)
 
 
+class RuntimeRefused(Exception):
+    """Raised when what runs engines and jobs cannot be used; the text is one line, with what to do."""
+
+
 @attrs.frozen
 class _Programs:
     runtime: Runtime
     engines: Mapping[str, Engine]
-    background: tuple[ChildSpec, ...]
+    background: tuple[ChildSpec, ...] = ()
 
 
 @attrs.frozen
@@ -59,25 +67,34 @@ class Peer:
     registrar: Registrar
     streams: Streams
     app: DoorApp
-    chat: OpenAiChat
     background: tuple[ChildSpec, ...]
     """Workers that serve the adapters, started with the others."""
 
 
-def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
-    """Put a peer together. Must run inside Trio; starts nothing.
+@asynccontextmanager
+async def open_peer(settings: Settings, folder: DataFolder, *, endpoint: str) -> AsyncIterator[Peer]:
+    """Put a peer together, and hold open what its parts talk through until the block is left.
+
+    Starts nothing. What runs engines and jobs is looked at first: it has to be there and to be able to keep
+    what the peer promises.
 
     Args:
         settings: checked.
         folder: opened, and so this process's own.
         endpoint: the base URL that consumers are told, its port known.
+
+    Raises:
+        RuntimeRefused: what runs engines and jobs is not there, or cannot be used.
     """
+    async with JsonHttp() as http, _open_programs(settings, folder, http) as programs:
+        yield _put_together(settings, folder, endpoint, programs)
+
+
+def _put_together(settings: Settings, folder: DataFolder, endpoint: str, programs: _Programs) -> Peer:
     catalogue = Catalogue.load(endpoint)
     clock = SystemClock()
     encoder = EnvelopeEncoder(f"urn:best-peer:{folder.instance_id}", dict(catalogue.event_dataschemas))
     store = Store(folder.path, encoder, clock)
-    chat = OpenAiChat()
-    programs = _programs(settings, folder, chat)
     house = House(
         store=store,
         workers=Workers(),
@@ -86,7 +103,13 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
         engines=programs.engines,
         gpu=HostGpu(),
         bounds=Bounds(ready=settings.ready_seconds, load=settings.load_seconds),
-        ceilings=Ceilings(engine_memory_bytes=settings.engine_memory),
+        ceilings=Ceilings(
+            engine_memory_bytes=settings.engine_memory,
+            engine_tasks=settings.engine_pids,
+            job_memory_bytes=settings.job_memory,
+            job_tasks=settings.job_pids,
+        ),
+        pull=settings.pull,
     )
     streams = Streams(store)
     registrar = Registrar(
@@ -111,21 +134,37 @@ def compose(settings: Settings, folder: DataFolder, *, endpoint: str) -> Peer:
         streams_per_credential=settings.streams_per_credential,
         data=folder.path,
     )
-    return Peer(settings, folder, house, tree, registrar, streams, DoorApp(door), chat, programs.background)
+    return Peer(settings, folder, house, tree, registrar, streams, DoorApp(door), programs.background)
 
 
-def _programs(settings: Settings, folder: DataFolder, chat: OpenAiChat) -> _Programs:
+@asynccontextmanager
+async def _open_programs(settings: Settings, folder: DataFolder, http: JsonHttp) -> AsyncIterator[_Programs]:
     """The runtime that was chosen, the engines it can run, and what they do in the background."""
-    if settings.runtime == "fake":
-        fake = FakeRuntime(folder.path)
-        names: tuple[EngineName, ...] = ("llamacpp", "ollama", "vllm")
-        return _Programs(fake, {name: FakeEngine(name, lives=fake.is_running) for name in names}, ())
+    match settings.runtime:
+        case "process":
+            yield _processes(settings, folder, http)
+        case "fake":
+            yield _pretended(folder)
+        case other:
+            raise RuntimeRefused(f"nothing here runs {other} yet; set BEST_PEER_RUNTIME=process")
+
+
+def _processes(settings: Settings, folder: DataFolder, http: JsonHttp) -> _Programs:
     models = ModelFolder(settings.models)
     llamacpp = LlamaCpp(
-        models, chat, cores=usable_cores(), llama_server=find_llama_server(settings.llama_server)
+        models,
+        OpenAiChat(http),
+        cores=usable_cores(),
+        llama_server=find_llama_server(settings.llama_server),
     )
     runtime = ProcessRuntime(folder.path, folder.instance_id)
     return _Programs(runtime, {llamacpp.name: llamacpp}, (_learn_digests(models),))
+
+
+def _pretended(folder: DataFolder) -> _Programs:
+    runtime = FakeRuntime(folder.path, isolation="container", scripts=obeys)
+    engines = {name: FakeEngine(name, lives=runtime.is_running) for name in get_args(EngineName)}
+    return _Programs(runtime, engines)
 
 
 def _learn_digests(models: ModelFolder) -> ChildSpec:

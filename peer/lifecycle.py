@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
 
+import attrs
 import trio
 
 from actors.kernel.services import Service, ServiceFailed, Services
@@ -19,7 +20,7 @@ from actors.log.linefile import NoRoom
 from actors.revoker import revoker_spec
 from adapters.certificates import ensure_certificate
 from peer.addresses import Endpoint, bracketed
-from peer.compose import Peer, compose, product_version
+from peer.compose import Peer, RuntimeRefused, open_peer, product_version
 from peer.door.limits import Limits, Tls
 from peer.door.server import Server, bind
 from peer.folder import DataFolder, DoorRecord
@@ -45,7 +46,7 @@ def serve(settings: Settings, folder: DataFolder, announce: Callable[[str], None
         announce: told the one line for people once the door is open.
 
     Raises:
-        StartRefused: a taken port, a certificate that does not load.
+        StartRefused: a taken port, a certificate that does not load, no container engine that can be used.
         ServiceFailed: a part failed again and again.
     """
     _raise_descriptor_limit()
@@ -68,38 +69,58 @@ async def _main(
     announce: Callable[[str], None],
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        peer = compose(settings, folder, endpoint=str(endpoint))
-        async with peer.chat, trio.open_nursery() as nursery:
-            front = Front(peer, sock, tls)
-            services = Services(
-                [
-                    Service("the log", peer.house.store.run, grace_seconds=2.0),
-                    Service("the workloads", Work(peer).run, peer.house.workers.stop, grace_seconds=1.5),
-                    Service("the door", front.run, front.stop, grace_seconds=2.5),
-                ]
-            )
-            ended = trio.Event()
-
-            async def run_to_the_end(*, task_status: trio.TaskStatus[None]) -> None:
-                await services.run(task_status=task_status)
-                ended.set()
-
-            nursery.start_soon(_stop_on_signal, signals, services)
-            await nursery.start(run_to_the_end)
-            _record(folder, endpoint, front.address, tls)
-            gc.collect()
-            gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
-            announce(_ready_line(endpoint, front.address, folder.path, tls))
-            await ended.wait()
+        async with trio.open_nursery() as nursery:
+            stop = _Stop(nursery.cancel_scope)
+            nursery.start_soon(_stop_on_signal, signals, stop)
+            async with open_peer(settings, folder, endpoint=str(endpoint)) as peer:
+                await _serve_until_stopped(peer, endpoint, Front(peer, sock, tls), tls, stop, announce)
             nursery.cancel_scope.cancel("the peer has stopped")
     folder.door.unlink(missing_ok=True)
 
 
-async def _stop_on_signal(signals: AsyncIterator[int], services: Services) -> None:
+async def _serve_until_stopped(
+    peer: Peer,
+    endpoint: Endpoint,
+    front: "Front",
+    tls: Tls | None,
+    stop: "_Stop",
+    announce: Callable[[str], None],
+) -> None:
+    services = Services(
+        [
+            Service("the log", peer.house.store.run, grace_seconds=2.0),
+            Service("the workloads", Work(peer).run, peer.house.workers.stop, grace_seconds=1.5),
+            Service("the door", front.run, front.stop, grace_seconds=2.5),
+        ]
+    )
+    stop.services = services
+    async with trio.open_nursery() as nursery:
+        await nursery.start(services.run)
+        _record(peer.folder, endpoint, front.address, tls)
+        gc.collect()
+        gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
+        announce(_ready_line(endpoint, front.address, peer.folder.path, tls))
+
+
+@attrs.define(eq=False)
+class _Stop:
+    """What a signal ends: the services, or a start that has not come so far."""
+
+    start: trio.CancelScope
+    services: Services | None = None
+
+    def __call__(self) -> None:
+        if self.services is None:
+            self.start.cancel("asked to stop")
+        else:
+            self.services.stop()
+
+
+async def _stop_on_signal(signals: AsyncIterator[int], stop: _Stop) -> None:
     async for number in signals:
         logger.info("stopping on %s", signal.Signals(number).name)
         _exit_hard_after(STOP_SECONDS)
-        services.stop()
+        stop()
         break
     async for _ in signals:
         os._exit(130)
@@ -152,7 +173,7 @@ class Front:
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What the person is told: the part that failed, or why it could not start; else the whole group."""
-    told = group.subgroup((ServiceFailed, OSError, NoRoom))
+    told = group.subgroup((ServiceFailed, RuntimeRefused, OSError, NoRoom))
     while told is not None:
         first = told.exceptions[0]
         if isinstance(first, BaseExceptionGroup):
@@ -160,6 +181,8 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
             continue
         if isinstance(first, ServiceFailed):
             return first
+        if isinstance(first, RuntimeRefused):
+            return StartRefused(str(first))
         return StartRefused(f"the peer could not start: {first}; free what it names and start again")
     return group
 

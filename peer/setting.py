@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from adapters.images.port import InvalidReference
+from adapters.images.reference import parse as parse_reference
 from peer.log_text import field_text
+from peer.units import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +115,33 @@ def whole_number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or not 1 <= int(text) <= 1_000_000:
         raise ValueError("expected a whole number from 1 to 1000000")
     return int(text)
+
+
+def whole_number_or_none(text: str) -> int | None:
+    """Read a whole number from 1 to a million, or ``none`` for no limit.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.lower() == NONE:
+        return None
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {NONE}") from None
+
+
+def image_text(text: str) -> str:
+    """Read a reference to an image.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        parse_reference(text)
+    except InvalidReference as fault:
+        raise ValueError(f"{fault.reason}; {fault.fix}") from None
+    return text
 
 
 def path_text(text: str) -> Path:

@@ -7,17 +7,16 @@ A setting is one field of `Settings`: its metadata is its entry in the table fro
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import attrs
 
+from adapters.images.port import Pull
 from peer.addresses import (
     ENDPOINT_EXPECTED,
     HOST_EXPECTED,
@@ -28,7 +27,6 @@ from peer.addresses import (
     parse_host,
     parse_listen,
 )
-from peer.log_text import clean
 from peer.logs import SPEC_EXPECTED, LogSpec, parse_log_spec
 from peer.setting import (
     MAX_VALUE,
@@ -36,53 +34,37 @@ from peer.setting import (
     Setting,
     SettingsError,
     absolute,
+    image_text,
     one_of,
     path_text,
     shown,
     whole_number,
+    whole_number_or_none,
 )
 from peer.settings_checks import conflicts, in_the_clear
+from peer.settings_names import RETIRED, retired, unknown
 from peer.units import MIB, parse_duration, parse_size_or_none
 
-PREFIX: Final = "BEST_PEER_"
-LEAST_ENGINE_MEMORY: Final = 6 * MIB
-"""What a container starts with; a ceiling under it would end every engine at once."""
-MAX_UNKNOWN: Final = 32
-"""Unknown variables named, at most."""
+LEAST_MEMORY: Final = 6 * MIB
+"""What a container starts with; a ceiling under it would end every one at once."""
 
-RETIRED: Final = MappingProxyType(
-    {
-        "BEST_PEER_DEPLOYMENTS_PER_HOLDER": "say it for each key: best-peer approve CODE --deployments N",
-        "BEST_PEER_JOBS_PER_HOLDER": "say it for each key: best-peer approve CODE --jobs N",
-        "BEST_PEER_MEMBERS": "make the pool through the door: create-workspace, then configure-cloud",
-    }
-)
-"""Settings of old, each with what replaced it. One that is set refuses the start: its owner relies on it."""
 
-LATER: Final = frozenset(
-    {
-        "BEST_PEER_BUSY",
-        "BEST_PEER_BUSY_AFTER",
-        "BEST_PEER_BUSY_MEMORY",
-        "BEST_PEER_BUSY_UTILISATION",
-        "BEST_PEER_DRIVER_WAIT",
-        "BEST_PEER_ENGINE_PIDS",
-        "BEST_PEER_FREE_AFTER",
-        "BEST_PEER_JOB_MEMORY",
-        "BEST_PEER_JOB_PIDS",
-        "BEST_PEER_MODEL_STORE",
-        "BEST_PEER_OLLAMA_IMAGE",
-        "BEST_PEER_PROMPT_RETENTION",
-        "BEST_PEER_PULL",
-        "BEST_PEER_STORE_CLEARTEXT",
-        "BEST_PEER_TRUST",
-        "BEST_PEER_VLLM_IMAGE",
-    }
-)
-"""Settings whose feature is not in this release: set, they are told to have no effect yet."""
+RuntimeName = Literal["docker", "native", "process", "fake"]
 
-INSTALLER: Final = frozenset({"BEST_PEER_INSTALL_DIR", "BEST_PEER_VERSION"})
-"""What the installer reads and the peer does not."""
+OLLAMA_IMAGE: Final = "ollama/ollama:0.40.6"
+VLLM_IMAGE: Final = "vllm/vllm-openai:v0.32.0"
+"""Pinned: a new release upstream changes no deploy until a host has proven it."""
+
+DOCKER_VARIABLES: Final = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+
+IMAGE_EXPECTED: Final = "an image, as docker pull takes it"
+MEMORY_EXPECTED: Final = "a size from 6M on (8G), or none"
+TASKS_EXPECTED: Final = "a number from 1 on, or none"
+
+
+def memory_ceiling(text: str) -> int | None:
+    """Read a ceiling on memory that a container can start under, or none."""
+    return parse_size_or_none(text, minimum=LEAST_MEMORY)
 
 
 def _entry(**parts: Any) -> dict[str, Setting]:
@@ -157,13 +139,55 @@ class Settings:
             help="How the peer sees accelerators; none serves the host's CPU as the one device.",
         )
     )
-    runtime: Literal["process", "fake"] = attrs.field(
+    runtime: RuntimeName = attrs.field(
         metadata=_entry(
             name="BEST_PEER_RUNTIME",
-            default="process",
-            parse=one_of("process", "fake", later=("docker", "native")),
-            takes="process or fake",
-            help="What runs engines: processes of this host, or fake, which answers and runs nothing.",
+            default="docker",
+            parse=one_of("docker", "native", "process", "fake"),
+            takes="docker, native, process or fake",
+            help="What runs engines and jobs: docker, in containers (DOCKER_HOST, DOCKER_TLS_VERIFY and "
+            "DOCKER_CERT_PATH say where, as for docker itself); native, the Ollama that is installed here; "
+            "process, llama.cpp as a process of this host; fake, which answers and runs nothing. "
+            "docker alone runs jobs.",
+        )
+    )
+    pull: Pull = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_PULL",
+            default="always",
+            parse=one_of("always", "missing"),
+            takes="always or missing",
+            help="Whether an image named by tag is pulled for every deployment and job, or only when Docker "
+            "does not hold it. One named by digest is pulled only then, and pull-image always pulls.",
+        )
+    )
+    ollama_image: str | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_OLLAMA_IMAGE",
+            otherwise=f"{OLLAMA_IMAGE}, on ROCm {OLLAMA_IMAGE}-rocm",
+            parse=image_text,
+            takes=IMAGE_EXPECTED,
+            help="The image that Ollama runs in: a mirror's, or another build of it.",
+        )
+    )
+    vllm_image: str = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_VLLM_IMAGE",
+            default=VLLM_IMAGE,
+            parse=image_text,
+            takes=IMAGE_EXPECTED,
+            help="The image that vLLM runs in. The default needs an NVIDIA driver that offers CUDA 13: 580 "
+            "or newer.",
+        )
+    )
+    model_store: Path | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_MODEL_STORE",
+            otherwise="no store: every model is pulled",
+            parse=path_text,
+            takes="a folder with blobs/ and manifests/",
+            help="A library of Ollama, as its OLLAMA_MODELS is: a model that it holds is served from it, "
+            "read-only, and not pulled. It is for containers, and lies at the same path for Docker.",
         )
     )
     models: Path = attrs.field(
@@ -190,7 +214,8 @@ class Settings:
             default="127.0.0.1",
             parse=parse_host,
             takes=HOST_EXPECTED,
-            help="Where the peer itself reaches the engines' ports; nobody else does.",
+            help="Where the peer itself reaches the engines' ports, which are bound there alone: an address "
+            "of the Docker host where Docker is on another machine, on a network you trust.",
         )
     )
     ready_seconds: int = attrs.field(
@@ -215,9 +240,37 @@ class Settings:
         metadata=_entry(
             name="BEST_PEER_ENGINE_MEMORY",
             default="none",
-            parse=lambda text: parse_size_or_none(text, minimum=LEAST_ENGINE_MEMORY),
-            takes="a size from 6M on (8G), or none",
-            help="The ceiling on an engine's host memory; none is no ceiling.",
+            parse=memory_ceiling,
+            takes=MEMORY_EXPECTED,
+            help="The ceiling on the host memory of an engine's container; none is no ceiling.",
+        )
+    )
+    engine_pids: int | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_ENGINE_PIDS",
+            default="4096",
+            parse=whole_number_or_none,
+            takes=TASKS_EXPECTED,
+            help="The ceiling on the processes and threads of an engine's container; none is no ceiling.",
+        )
+    )
+    job_memory: int | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_JOB_MEMORY",
+            default="4G",
+            parse=memory_ceiling,
+            takes=MEMORY_EXPECTED,
+            help="The ceiling on the host memory of a job in the closed box, its /tmp and swap counted in; "
+            "none is no ceiling.",
+        )
+    )
+    job_pids: int | None = attrs.field(
+        metadata=_entry(
+            name="BEST_PEER_JOB_PIDS",
+            default="4096",
+            parse=whole_number_or_none,
+            takes=TASKS_EXPECTED,
+            help="The ceiling on the processes and threads of a job, boxed or not; none is no ceiling.",
         )
     )
     commands_per_minute: int = attrs.field(
@@ -247,6 +300,8 @@ class Settings:
             help="How loud the log on stderr is: info,door=warning leaves out a line for each request.",
         )
     )
+    docker: Mapping[str, str] = attrs.field(factory=dict)
+    """What docker's own variables say of where the container engine is."""
     unknown: tuple[str, ...] = ()
     """A line for each ``BEST_PEER_*`` variable that is no setting of this release."""
 
@@ -260,7 +315,7 @@ class Settings:
         Raises:
             SettingsError: any is wrong, with all that are wrong in it.
         """
-        problems = [_retired(name, environ[name]) for name in RETIRED if name in environ]
+        problems = [retired(name, environ[name]) for name in RETIRED if name in environ]
         given = {setting.name for setting in settings_table() if setting.name in environ}
         failed: set[str] = set()
         values: dict[str, Any] = {}
@@ -273,7 +328,9 @@ class Settings:
                 problems.append(_refused(setting, environ.get(setting.name), error))
                 values[field] = None if setting.default is None else setting.parse(setting.default)
         _complete(values, environ.get("PATH", os.defpath))
-        settings = cls(**values, unknown=tuple(_unknown(environ)))
+        known = [setting.name for setting in settings_table()]
+        docker = {name: environ[name] for name in DOCKER_VARIABLES if name in environ}
+        settings = cls(**values, docker=docker, unknown=tuple(unknown(environ, known)))
         # What rests on a value that was refused itself would only be noise.
         problems += [
             each for each in conflicts(settings, given) if not failed & {each.variable, *each.involves}
@@ -340,21 +397,3 @@ def _complete(values: dict[str, Any], search: str) -> None:
     values["models"] = values["models"] or values["data"] / "models"
     if values["llama_server"] is None and (found := shutil.which("llama-server", path=search)):
         values["llama_server"] = Path(found).absolute()
-
-
-def _retired(name: str, value: str) -> Problem:
-    fix = f"unset it and {RETIRED[name]}"
-    return Problem(variable=name, shown=shown(value), expected="it is no setting any more", fix=fix)
-
-
-def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
-    known = [setting.name for setting in settings_table()]
-    names = sorted(name for name in environ if name.startswith(PREFIX))
-    strange = [name for name in names if name not in INSTALLER | RETIRED.keys() | set(known)]
-    for name in strange[:MAX_UNKNOWN]:
-        if name in LATER:
-            yield f"{name} has no effect yet: its feature comes with a later release"
-            continue
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-        hint = f"did you mean {close[0]}?" if close else "best-peer --help lists the settings"
-        yield f"{clean(name, 80)} is no setting and has no effect: {hint}"

@@ -25,6 +25,8 @@ TLS_CERT: Final = "BEST_PEER_TLS_CERT"
 TLS_KEY: Final = "BEST_PEER_TLS_KEY"
 MODELS: Final = "BEST_PEER_MODELS"
 LLAMA_SERVER: Final = "BEST_PEER_LLAMA_SERVER"
+MODEL_STORE: Final = "BEST_PEER_MODEL_STORE"
+RUNTIME: Final = "BEST_PEER_RUNTIME"
 
 
 def conflicts(settings: Settings, given: Collection[str]) -> Iterator[Problem]:
@@ -38,9 +40,27 @@ def conflicts(settings: Settings, given: Collection[str]) -> Iterator[Problem]:
     yield from _tls(settings)
     if MODELS in given and not settings.models.is_dir():
         yield _names_nothing(MODELS, settings.models, "a folder that is there", "make it")
+    yield from _model_store(settings)
     program = settings.llama_server
     if program is not None and not (program.is_file() and os.access(program, os.X_OK)):
         yield _names_nothing(LLAMA_SERVER, program, "a program that may be run", "install it there")
+
+
+def _model_store(settings: Settings) -> Iterator[Problem]:
+    store = settings.model_store
+    if store is None:
+        return
+    if settings.runtime != "docker":
+        yield Problem(
+            variable=MODEL_STORE,
+            shown=shown(store),
+            expected=f"a store is for engines in containers, and {RUNTIME} is {settings.runtime}",
+            fix=f"unset it, or set {RUNTIME}=docker",
+            involves=frozenset({RUNTIME}),
+        )
+    elif not all(_opens(store / part) for part in ("blobs", "manifests")):
+        what = "a library of Ollama that the peer can read: a folder with blobs/ and manifests/ in it"
+        yield _names_nothing(MODEL_STORE, store, what, "name one, give the peer's user access")
 
 
 def in_the_clear(settings: Settings) -> bool:
@@ -121,6 +141,15 @@ def _readable(path: Path) -> bool:
             return bool(file.read(1))
     except OSError:
         return False
+
+
+def _opens(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            next(entries, None)
+    except OSError:
+        return False
+    return True
 
 
 def _does_not_load(cert: Path, key: Path) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from peer.settings import RETIRED, settings_table
+from peer.settings import settings_table
+from peer.settings_names import RETIRED
 
 WIDTH: Final = 100
 _INTRODUCTION: Final = """\

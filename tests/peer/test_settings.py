@@ -17,11 +17,13 @@ from adapters.certificates import ensure_certificate
 from peer.addresses import Address
 from peer.logs import LogSpec
 from peer.setting import Problem, Setting, SettingsError, shown
-from peer.settings import LATER, RETIRED, Settings, settings_table
+from peer.settings import Settings, settings_table
+from peer.settings_names import LATER, RETIRED
 from peer.settings_text import settings_help, settings_markdown
 from peer.units import GIB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+DIGEST = "sha256:" + "0123456789abcdef" * 4
 NOWHERE = {"HOME": "/home/someone", "PATH": "/nowhere"}
 
 
@@ -51,11 +53,15 @@ def test_with_nothing_set_everything_has_its_default() -> None:
     assert settings.data == Path("/home/someone/.best-peer")
     assert settings.models == Path("/home/someone/.best-peer/models")
     assert (settings.cleartext, settings.tls_cert, settings.tls_key) == (None, None, None)
-    assert (settings.gpu, settings.runtime, settings.engine_host) == ("none", "process", "127.0.0.1")
-    assert (settings.llama_server, settings.engine_memory) == (None, None)
+    assert (settings.gpu, settings.runtime, settings.engine_host) == ("none", "docker", "127.0.0.1")
+    assert (settings.pull, settings.model_store, settings.llama_server) == ("always", None, None)
+    assert (settings.ollama_image, settings.vllm_image) == (None, "vllm/vllm-openai:v0.32.0")
+    assert (settings.engine_memory, settings.engine_pids) == (None, 4096)
+    assert (settings.job_memory, settings.job_pids) == (4 * GIB, 4096)
     assert (settings.ready_seconds, settings.load_seconds) == (900, 3600)
     assert (settings.commands_per_minute, settings.streams_per_credential) == (60, 4)
     assert settings.log == LogSpec("info")
+    assert settings.docker == {}
     assert settings.warnings == ()
 
 
@@ -69,13 +75,19 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         CLEARTEXT="vpn",
         DATA="~/elsewhere",
         GPU="none",
-        RUNTIME="fake",
+        RUNTIME="process",
+        PULL="missing",
+        OLLAMA_IMAGE="mirror.example:5000/ollama/ollama:0.40.6",
+        VLLM_IMAGE=f"mirror.example/vllm@{DIGEST}",
         MODELS=str(tmp_path),
         LLAMA_SERVER=str(program),
         ENGINE_HOST="engines.example",
         READY_SECONDS="15m",
         LOAD_SECONDS="2h",
         ENGINE_MEMORY="8G",
+        ENGINE_PIDS="none",
+        JOB_MEMORY="none",
+        JOB_PIDS="512",
         COMMANDS_PER_MINUTE=" 600 ",
         STREAMS_PER_CREDENTIAL="1",
         LOG="info,door=warning",
@@ -84,7 +96,10 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     assert str(settings.endpoint) == "https://peer.example"
     assert settings.data == Path("/home/someone/elsewhere")
     assert (settings.models, settings.llama_server) == (tmp_path, program)
-    assert (settings.runtime, settings.engine_host) == ("fake", "engines.example")
+    assert (settings.runtime, settings.engine_host) == ("process", "engines.example")
+    assert (settings.pull, settings.ollama_image) == ("missing", "mirror.example:5000/ollama/ollama:0.40.6")
+    assert settings.vllm_image == f"mirror.example/vllm@{DIGEST}"
+    assert (settings.engine_pids, settings.job_memory, settings.job_pids) == (None, None, 512)
     assert (settings.ready_seconds, settings.load_seconds, settings.engine_memory) == (900, 7200, 8 * GIB)
     assert (settings.commands_per_minute, settings.streams_per_credential) == (600, 1)
     assert settings.log == LogSpec("info", (("door", "warning"),))
@@ -101,9 +116,13 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("CLEARTEXT", "yes", "expected vpn"),
         ("GPU", "nvml", "nvml comes with a later release, this one has none"),
         ("GPU", "rocm", "expected none"),
-        ("RUNTIME", "docker", "docker comes with a later release, this one has process and fake"),
-        ("RUNTIME", "native", "native comes with a later release, this one has process and fake"),
-        ("RUNTIME", "podman", "expected process or fake"),
+        ("RUNTIME", "podman", "expected docker or native or process or fake"),
+        ("PULL", "never", "expected always or missing"),
+        ("OLLAMA_IMAGE", "Ollama", "has capital letters in its name"),
+        ("OLLAMA_IMAGE", "ollama ollama", "no reference to an image"),
+        ("VLLM_IMAGE", "https://hub.example/vllm", "https: is no registry's host"),
+        ("VLLM_IMAGE", "vllm@sha256:12", "64 lower-case hex digits"),
+        ("MODEL_STORE", "a\0b", "expected a path"),
         ("DATA", "a\0b", "expected a path"),
         ("DATA", "x" * 5000, "at most 4096 characters"),
         ("ENGINE_HOST", "a b", "an IP address or a host name"),
@@ -111,6 +130,10 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("READY_SECONDS", "0", "at least 1s"),
         ("LOAD_SECONDS", "-1", "8h, 30m, 2d"),
         ("ENGINE_MEMORY", "5M", "at least 6M, or none"),
+        ("ENGINE_PIDS", "0", "from 1 to 1000000, or none"),
+        ("JOB_MEMORY", "6291455", "at least 6M, or none"),
+        ("JOB_MEMORY", "a lot", "40G"),
+        ("JOB_PIDS", "2000000", "from 1 to 1000000, or none"),
         ("COMMANDS_PER_MINUTE", "0", "from 1"),
         ("COMMANDS_PER_MINUTE", "1_000", "from 1"),
         ("STREAMS_PER_CREDENTIAL", "four", "from 1"),
@@ -165,12 +188,12 @@ def test_a_retired_setting_refuses_the_start_and_says_what_replaced_it(name: str
 
 
 def test_an_unknown_setting_is_named_and_starts_all_the_same() -> None:
-    settings = read(LISTN="x", SOMETHING_ELSE="y", PULL="missing", VERSION="0.0.12", INSTALL_DIR="/opt")
+    settings = read(LISTN="x", SOMETHING_ELSE="y", TRUST="ca.pem", VERSION="0.0.12", INSTALL_DIR="/opt")
     assert settings.unknown == settings.warnings
     assert settings.unknown == (
         "BEST_PEER_LISTN is no setting and has no effect: did you mean BEST_PEER_LISTEN?",
-        "BEST_PEER_PULL has no effect yet: its feature comes with a later release",
         "BEST_PEER_SOMETHING_ELSE is no setting and has no effect: best-peer --help lists the settings",
+        "BEST_PEER_TRUST has no effect yet: its feature comes with a later release",
     )
     assert len(read(**{f"NONSENSE_{number}": "x" for number in range(500)}).unknown) == 32
 
@@ -275,6 +298,37 @@ def test_a_model_folder_or_program_that_is_named_must_be_there(tmp_path: Path) -
         assert f"BEST_PEER_LLAMA_SERVER={path} is refused" in line(LLAMA_SERVER=str(path))
 
 
+def library(folder: Path) -> Path:
+    """Where a library of Ollama would lie."""
+    for part in ("blobs", "manifests"):
+        (folder / part).mkdir(parents=True)
+    return folder
+
+
+def test_a_model_store_is_read_where_engines_run_in_containers(tmp_path: Path) -> None:
+    store = library(tmp_path / "models")
+    assert read(MODEL_STORE=str(store)).model_store == store
+
+
+@pytest.mark.parametrize("runtime", ["native", "process", "fake"])
+def test_a_model_store_is_for_containers_alone(tmp_path: Path, runtime: str) -> None:
+    """Easily missed 14."""
+    text = line(MODEL_STORE=str(library(tmp_path)), RUNTIME=runtime)
+    assert text.startswith("BEST_PEER_MODEL_STORE=")
+    assert f"BEST_PEER_RUNTIME is {runtime}" in text
+    assert "unset it, or set BEST_PEER_RUNTIME=docker" in text
+
+
+def test_a_model_store_that_cannot_be_read_refuses_the_start(tmp_path: Path) -> None:
+    """Easily missed 14. Its parent is named by mistake most often: ~/.ollama and not ~/.ollama/models."""
+    library(tmp_path / "ollama" / "models")
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "none", tmp_path / "file", tmp_path / "ollama"):
+        text = line(MODEL_STORE=str(path))
+        assert f"BEST_PEER_MODEL_STORE={path} is refused: expected a library of Ollama" in text
+        assert "blobs/ and manifests/" in text
+
+
 def test_llama_server_is_looked_up_on_path(tmp_path: Path) -> None:
     program = tmp_path / "llama-server"
     program.write_text("#!/bin/sh\n")
@@ -298,10 +352,15 @@ def test_paths_are_absolute_and_a_missing_home_is_told(
     assert Settings.read({"BEST_PEER_DATA": "/data", "PATH": ""}).data == Path("/data")
 
 
+def test_dockers_own_variables_are_kept_as_they_are() -> None:
+    own = {"DOCKER_HOST": "tcp://engine.example:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/certs"}
+    assert Settings.read(NOWHERE | own | {"DOCKER_CONTEXT": "other"}).docker == own
+
+
 def test_every_field_but_the_warnings_has_one_entry_in_the_table() -> None:
     table = settings_table()
     names = [setting.name for setting in table]
-    fields = [field.name for field in attrs.fields(Settings) if field.name != "unknown"]
+    fields = [field.name for field in attrs.fields(Settings) if field.name not in {"docker", "unknown"}]
     assert names == [f"BEST_PEER_{field.upper()}" for field in fields]
     assert not set(names) & (LATER | RETIRED.keys())
     for setting in table:

@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
@@ -156,26 +156,28 @@ async def open_door(
     chosen = Settings.read({**environ, **(settings or {})})
     with DataFolder.open(chosen.data) as data:
         tls = lifecycle._tls(chosen, data, chosen.endpoint)
-        with patch.object(peer.compose, "SystemClock", SystemClock if clock is None else lambda: clock):
-            made = peer.compose.compose(chosen, data, endpoint=str(chosen.endpoint))
-        front = lifecycle.Front(made, sock, tls)
-        services = Services(
-            [
-                Service("the log", made.house.store.run, grace_seconds=2.0),
-                Service("the workloads", lifecycle.Work(made).run, made.house.workers.stop),
-                Service("the door", front.run, front.stop, grace_seconds=2.5),
-            ]
-        )
-        trusted = plain_tls() if tls is None else ssl.create_default_context(cafile=tls.certificate)
-        door = OpenDoor(made, str(chosen.endpoint), data.admin_token, trusted, services)
-        async with made.chat, trio.open_nursery() as nursery:
-            await nursery.start(services.run)
-            try:
-                yield door
-            finally:
-                with trio.CancelScope(shield=True):
-                    await door.close_clients()
-                services.stop()
+        async with AsyncExitStack() as stack:
+            with patch.object(peer.compose, "SystemClock", SystemClock if clock is None else lambda: clock):
+                opened = peer.compose.open_peer(chosen, data, endpoint=str(chosen.endpoint))
+                made = await stack.enter_async_context(opened)
+            front = lifecycle.Front(made, sock, tls)
+            services = Services(
+                [
+                    Service("the log", made.house.store.run, grace_seconds=2.0),
+                    Service("the workloads", lifecycle.Work(made).run, made.house.workers.stop),
+                    Service("the door", front.run, front.stop, grace_seconds=2.5),
+                ]
+            )
+            trusted = plain_tls() if tls is None else ssl.create_default_context(cafile=tls.certificate)
+            door = OpenDoor(made, str(chosen.endpoint), data.admin_token, trusted, services)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(services.run)
+                try:
+                    yield door
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await door.close_clients()
+                    services.stop()
 
 
 @attrs.define(eq=False)

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import trio
@@ -21,7 +22,7 @@ from actors.kernel.services import Service, Services
 from actors.messages import events as e
 from actors.messages.envelope import Fact
 from adapters.engine.fake import FakeEngine
-from peer.compose import Peer, compose
+from peer.compose import Peer, open_peer
 from peer.door.limits import Limits
 from peer.door.server import Server, bind
 from peer.folder import DataFolder
@@ -136,7 +137,12 @@ class Questions:
 async def _serve(settings: Settings, folder: DataFolder) -> None:
     sock = bind("127.0.0.1", 0)
     port: int = sock.getsockname()[1]
-    peer = compose(settings, folder, endpoint=f"http://127.0.0.1:{port}")
+    async with open_peer(settings, folder, endpoint=f"http://127.0.0.1:{port}") as peer:
+        await _answer_for(peer, sock)
+
+
+async def _answer_for(peer: Peer, sock: socket) -> None:
+    port: int = sock.getsockname()[1]
     server = Server(Beside(peer.app), sock, tls=None, limits=Limits(), on_request_done=RequestLog())
     services = Services(
         [
@@ -144,7 +150,7 @@ async def _serve(settings: Settings, folder: DataFolder) -> None:
             Service("the workloads", Work(peer).run, peer.house.workers.stop, grace_seconds=1.5),
         ]
     )
-    async with peer.chat, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
         await nursery.start(services.run)
         await nursery.start(server.run)
         # As the peer does when it is ready.
