@@ -52,6 +52,8 @@ def _run(folder: Path, command: list[str]) -> int:
     began = time.monotonic()
     try:
         bed = make_bed(folder)
+    except KeyboardInterrupt:
+        return 130
     except (EngineDidNotStart, subprocess.CalledProcessError, OSError, httpx.HTTPError) as problem:
         print(f"error: the test bed could not be made: {problem}", file=sys.stderr)
         if isinstance(problem, subprocess.CalledProcessError) and problem.stderr:

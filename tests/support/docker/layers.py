@@ -7,9 +7,11 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
@@ -102,8 +104,14 @@ def forget_unused_layers() -> None:
     """Remove what no run wanted for two weeks."""
     oldest = time.time() - UNUSED_SECONDS
     for kept in cache_folder().iterdir():
-        if kept.stat().st_mtime < oldest:
-            kept.unlink(missing_ok=True)
+        # Another run may be removing the same ones.
+        with suppress(FileNotFoundError):
+            if kept.stat().st_mtime >= oldest:
+                continue
+            if kept.is_dir():
+                shutil.rmtree(kept)
+            else:
+                kept.unlink()
 
 
 def _ordered(entries: Iterable[Entry]) -> list[Entry]:

@@ -23,6 +23,8 @@ from tests.support.docker.kernel import remove_cgroup
 
 PREFIX: Final = "best-peer-bed."
 _SWEEP_SECONDS: Final = 30.0
+# A socket's path has 107 bytes; the longest below a bed is that of an own engine's containerd.
+_LONGEST_PLACE: Final = 32
 
 
 def main() -> int:
@@ -33,9 +35,11 @@ def main() -> int:
         return 0
     for stale in _beds():
         _sweep_stale(stale)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_place()))
     lock = _lock(folder)
     assert lock is not None, "a new folder is nobody else's"
+    # Ctrl-C is for the command, which comes to its own end; ignored, it would be ignored there too.
+    signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, _ended_by)
     signal.signal(signal.SIGHUP, _ended_by)
     # Its standard input ends when we do; the lock stays held by it until it has swept.
@@ -61,7 +65,6 @@ def _run_in_namespaces(folder: Path, command: list[str]) -> int:
             sys.executable, "-m", "tests.support.docker.inside", str(folder), *command,
         ],
     )  # fmt: skip
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return running.wait()
     finally:
@@ -88,8 +91,16 @@ def sweep(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _place() -> Path:
+    """Where beds are made: on a disk, which /tmp often is not."""
+    place = Path(os.environ.get("TMPDIR") or "/var/tmp")
+    if len(str(place)) > _LONGEST_PLACE:
+        sys.exit(f"error: sockets below TMPDIR={place} would have too long a name: set a shorter one")
+    return place
+
+
 def _beds() -> list[Path]:
-    return [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if path.is_dir()]
+    return [path for path in _place().glob(f"{PREFIX}*") if path.is_dir()]
 
 
 def _sweep_stale(folder: Path) -> None:
