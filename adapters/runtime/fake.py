@@ -4,17 +4,17 @@ It keeps the promises of the port, so that what is shown and tested on it is tru
 methods at its end are what the world does to a program: end it, let it write, refuse to start it.
 """
 
-import importlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 import attrs
 import trio
 
+from adapters.images.fake import FakeImages
 from adapters.images.port import Images
 from adapters.runtime.port import (
     RECORDS,
@@ -47,13 +47,6 @@ _TERMINATED: Final = 0
 _AWAY: Final = "the fake engine does not answer"
 
 
-def _remembered() -> Images:
-    try:
-        return cast("Images", importlib.import_module("adapters.images.fake").FakeImages())
-    except ModuleNotFoundError:
-        return cast("Images", None)
-
-
 @attrs.define(eq=False)
 class FakeRuntime:
     """Runtime of programs that are only remembered, in containers or not.
@@ -67,7 +60,7 @@ class FakeRuntime:
     """
 
     folder: Path | None = None
-    images: Images = attrs.field(factory=_remembered, kw_only=True)
+    images: Images = attrs.field(factory=FakeImages, kw_only=True)
     isolation: Isolation = attrs.field(default="process", kw_only=True)
     scripts: Scripts = attrs.field(default=runs_on, kw_only=True)
     starts: list[WorkloadSpec] = attrs.field(factory=list, init=False)
@@ -225,6 +218,7 @@ class FakeRuntime:
         out_of_memory: bool = False,
         lost_process: bool = False,
         not_found: bool = False,
+        interrupted: bool = False,
         ended_at: str | None = None,
     ) -> None:
         """Let a program end by itself. A program that does not run is a mistake of the caller."""
@@ -240,6 +234,7 @@ class FakeRuntime:
             out_of_memory=out_of_memory,
             lost_process=lost_process,
             not_found=not_found,
+            interrupted=interrupted,
             ended_at=ended_at,
         )
         known.finish(end)

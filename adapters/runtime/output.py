@@ -18,6 +18,8 @@ KEPT: Final = 64 * 1024
 MAX_LINES: Final = 20
 MAX_CHARACTERS: Final = 2000
 """The most of a program's output that becomes a fact."""
+MAX_BEFORE: Final = 400
+"""Lines before those that are looked through for why an engine failed."""
 
 _READ: Final = 16 * 1024
 """Bytes read for a tail: 2,000 characters of four bytes, and room for what is cut away."""
@@ -68,6 +70,11 @@ def read_tail(folder: Path) -> tuple[str, ...]:
 
 def last_lines(raw: bytes) -> tuple[str, ...]:
     """Twenty lines at most, 2,000 characters at most with their line ends, the newest kept, oldest first."""
+    return split_lines(raw)[1]
+
+
+def split_lines(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The last lines as `last_lines` has them, and before them those that stood before, 400 at most."""
     text = _CONTROL.sub("", raw.decode("utf-8", "replace"))
     lines = [_printable(line) for line in text.split("\n")]
     while lines and not lines[-1]:
@@ -81,7 +88,8 @@ def last_lines(raw: bytes) -> tuple[str, ...]:
             break
         kept.append(line)
         left -= len(line) + 1
-    return tuple(reversed(kept))
+    before = lines[: len(lines) - len(kept)]
+    return tuple(before[-MAX_BEFORE:]), tuple(reversed(kept))
 
 
 def _printable(line: str) -> str:

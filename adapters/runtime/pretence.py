@@ -168,7 +168,7 @@ def read_program(raw: Mapping[str, Any]) -> Program:
     program.write(raw["output"])
     end = raw["exit"]
     if end is not None:
-        program.finish(Exit(**{**end, "output": tuple(end["output"])}))
+        program.finish(Exit(**{**end, "output": tuple(end["output"]), "before": tuple(end["before"])}))
     return program
 
 
