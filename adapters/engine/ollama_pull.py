@@ -31,14 +31,6 @@ MOST_PERCENT: Final = 99
 MAX_LAYERS: Final = 4096
 
 
-class _Broken(Exception):
-    """Raised when a pull ended before its end and may be resumed; `fault` is told when it may not."""
-
-    def __init__(self, fault: EngineFault) -> None:
-        super().__init__(fault.reason)
-        self.fault = fault
-
-
 @attrs.define
 class _Parts:
     """What is known of a pull: how far each digest is, and how large it is."""
@@ -102,55 +94,49 @@ class Pull:
             ModelNotFound, ModelUnusable, ModelNotPulled, EngineUnreachable: it will not have it.
         """
         for attempt in range(1, MOST_PULLS + 1):
-            try:
-                await self._once(progress)
-            except _Broken as broken:
-                if await self.is_held():
-                    return
-                if attempt == MOST_PULLS:
-                    raise broken.fault from broken
-                logger.info("the pull of %s is resumed: %s", self.model, broken)
-                await trio.sleep(PAUSES_SECONDS[attempt - 1])
-            else:
+            broken = await self._once(progress)
+            if broken is None or await self.is_held():
                 return
+            if attempt == MOST_PULLS:
+                raise broken
+            logger.info("the pull of %s is resumed: %s", self.model, broken.reason)
+            await trio.sleep(PAUSES_SECONDS[attempt - 1])
 
-    async def _once(self, progress: Progress) -> None:
+    async def _once(self, progress: Progress) -> EngineFault | None:
+        """Pull; why it broke off, where it may be resumed. None once all of it came."""
         parts = _Parts()
         # Also for the first line: Ollama asks the registry before it answers at all.
         with trio.move_on_after(parts.silence_seconds) as silence:
             try:
-                await self._follow(parts, progress, silence)
+                return await self._follow(parts, progress, silence)
             except EngineUnreachable as fault:
-                raise _Broken(_broke_off(fault.reason)) from fault
-            return
-        if not await self.is_held():
-            raise ModelNotPulled(
-                f"the pull of the model stalled{_where(parts)}: nothing new for "
-                f"{parts.silence_seconds:.0f} s",
-                fix="deploy the model again: what was fetched is kept while the engine runs; "
-                "if it stalls again, look at this machine's way to the model's registry",
-            )
+                return _broke_off(fault.reason)
+        if await self.is_held():
+            return None
+        raise ModelNotPulled(
+            f"the pull of the model stalled{_where(parts)}: nothing new for {parts.silence_seconds:.0f} s",
+            fix="deploy the model again; if it stalls again, look at this machine's way to the model's registry",
+        )
 
-    async def _follow(self, parts: _Parts, progress: Progress, silence: trio.CancelScope) -> None:
+    async def _follow(
+        self, parts: _Parts, progress: Progress, silence: trio.CancelScope
+    ) -> EngineFault | None:
         question = {"model": self.model, "stream": True}
         async with self.http.ask_for_lines(self.base_url, "/api/pull", question) as reply:
             async for line in reply:
                 if not isinstance(line, dict):
-                    raise _Broken(_broke_off("it says what is no JSON object"))
+                    return _broke_off("it says what is no JSON object")
                 if "error" in line:
-                    self._failed(str(line["error"]))
+                    fault, may_be_resumed = pull_fault(shown(str(line["error"])))
+                    if may_be_resumed:
+                        return fault
+                    raise fault
                 if line.get("status") == "success":
-                    return
+                    return None
                 if parts.note(line):
                     silence.deadline = trio.current_time() + parts.silence_seconds
                     progress(parts.percent)
-            raise _Broken(
-                _broke_off(f"the engine ended it with status {reply.status} and no word of success")
-            )
-
-    def _failed(self, words: str) -> None:
-        fault, may_be_resumed = pull_fault(shown(words))
-        raise _Broken(fault) if may_be_resumed else fault
+        return _broke_off(f"the engine ended it with status {reply.status} and no word of success")
 
 
 def _size(value: object) -> int:
