@@ -110,10 +110,9 @@ def _device(device: Device, house: House) -> dict[str, Any]:
 
 async def _engine(engine: Engine) -> dict[str, Any]:
     models = await engine.models()
-    return {
-        "engine": engine.name,
-        "apis": sorted(engine.apis),
-        "models": [
+    shown: dict[str, Any] = {"engine": engine.name, "apis": sorted(engine.apis)}
+    if models is not None:
+        shown["models"] = [
             {
                 "model": m.name,
                 "digest": m.digest,
@@ -122,8 +121,8 @@ async def _engine(engine: Engine) -> dict[str, Any]:
                 **({} if m.context_tokens is None else {"context_tokens": m.context_tokens}),
             }
             for m in models[:MOST_MODELS]
-        ],
-    }
+        ]
+    return shown
 
 
 def _deployment(deployment: Deployment) -> dict[str, Any]:

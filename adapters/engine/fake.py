@@ -82,10 +82,10 @@ class FakeEngine:
         """Those of the engine it stands for."""
         return _APIS[self.name]
 
-    async def models(self) -> tuple[Model, ...]:
-        """What it was given to list."""
+    async def models(self) -> tuple[Model, ...] | None:
+        """What it was given to list, if anything."""
         await trio.lowlevel.checkpoint()
-        return self.held
+        return self.held or None
 
     async def plan(self, model: str, memory_bytes: int) -> Plan:
         """Any model within any promise of a mebibyte or more."""

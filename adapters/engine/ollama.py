@@ -30,7 +30,6 @@ from adapters.engine.port import (
     EngineName,
     EngineUnreachable,
     Message,
-    Model,
     ModelNotFound,
     ModelUnusable,
     Plan,
@@ -97,10 +96,9 @@ class Ollama:
         """Cards of NVIDIA and AMD, and the CPU."""
         return frozenset({"cuda", "rocm", "cpu"})
 
-    async def models(self) -> tuple[Model, ...]:
-        """None are listed: it fetches what is named."""
+    async def models(self) -> None:
+        """It fetches what is named."""
         await trio.lowlevel.checkpoint()
-        return ()
 
     async def plan(self, model: str, memory_bytes: int) -> Plan:
         """Settle the context, and how many conversations are held at once.

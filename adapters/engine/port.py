@@ -187,8 +187,8 @@ class Engine(Protocol):
         """The compute APIs it runs on."""
         ...
 
-    async def models(self) -> tuple[Model, ...]:
-        """What may be deployed by name, 200 at most; empty where the engine fetches models itself."""
+    async def models(self) -> tuple[Model, ...] | None:
+        """What may be deployed by name, 200 at most; None where the engine fetches what is named."""
         ...
 
     async def plan(self, model: str, memory_bytes: int) -> Plan:

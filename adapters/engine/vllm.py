@@ -21,7 +21,6 @@ from adapters.engine.port import (
     EngineName,
     EngineUnreachable,
     Message,
-    Model,
     ModelNotFound,
     ModelUnusable,
     Plan,
@@ -89,10 +88,9 @@ class Vllm:
         """Cards of NVIDIA."""
         return frozenset({"cuda"})
 
-    async def models(self) -> tuple[Model, ...]:
-        """None are listed: it fetches what is named."""
+    async def models(self) -> None:
+        """It fetches what is named."""
         await trio.lowlevel.checkpoint()
-        return ()
 
     async def plan(self, model: str, memory_bytes: int) -> Plan:
         """Check what can be checked before the model is there: its name and the promise.

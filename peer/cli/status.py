@@ -58,11 +58,12 @@ def _show(answer: Json) -> None:
 
 
 def _engine(engine: Json) -> tuple[str, str]:
+    name = str(engine.get("engine", UNKNOWN))
+    if "models" not in engine:
+        return name, "fetches what is named"
     models = [str(model.get("model")) for model in _dicts(engine.get("models"))]
     more = f" and {len(models) - MAX_NAMES} more" if len(models) > MAX_NAMES else ""
-    return str(engine.get("engine", UNKNOWN)), (
-        ", ".join(models[:MAX_NAMES]) + more
-    ) if models else "no model"
+    return name, (", ".join(models[:MAX_NAMES]) + more) if models else "no model"
 
 
 def _devices(devices: list[Json]) -> None:

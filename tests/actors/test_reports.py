@@ -14,6 +14,7 @@ from actors.state.keys import Grant, Key
 from actors.store import Store
 from adapters.clock.fake import FakeClock
 from adapters.engine.fake import FakeEngine
+from adapters.engine.port import Model
 from adapters.gpu.fake import FakeGpu, cpu_device, cuda_device
 from adapters.runtime.fake import FakeRuntime
 
@@ -63,3 +64,16 @@ async def test_a_key_for_accelerators_alone_is_shown_no_processor(tmp_path: Path
     for key, shown in ((None, ["cpu", "gpu-0"]), (narrow, ["gpu-0"])):
         state = await hardware_state(machine, key, instance="p-1", version="1")
         assert [device["id"] for device in state["devices"]] == shown
+
+
+async def test_an_engine_that_fetches_what_is_named_lists_no_models(tmp_path: Path) -> None:
+    """Absent is not none: an agent may name what it likes."""
+    model = Model("small", None, 9, 512, 7)
+    machine = machine_of(tmp_path, FakeGpu())
+    held = FakeEngine(held=(model,))
+    machine.house = attrs.evolve(machine.house, engines={"llamacpp": held, "ollama": FakeEngine("ollama")})
+    state = await hardware_state(machine, None, instance="p-1", version="1")
+    assert [engine.get("models") for engine in state["engines"]] == [
+        [{"model": "small", "digest": None, "bytes": 9, "least_memory_bytes": 7, "context_tokens": 512}],
+        None,
+    ]

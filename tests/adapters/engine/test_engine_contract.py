@@ -27,7 +27,7 @@ async def served(request: pytest.FixtureRequest, llamacpp: Served) -> AsyncItera
         yield llamacpp
         return
     runtime = FakeRuntime()
-    held = await llamacpp.engine.models()
+    held = await llamacpp.engine.models() or ()
     yield Served(FakeEngine(lives=runtime.is_running, held=held), runtime)
 
 
@@ -36,7 +36,7 @@ def says(*words: str) -> Chat:
 
 
 async def test_what_can_be_deployed_is_listed(served: Served) -> None:
-    (model,) = await served.engine.models()
+    (model,) = await served.engine.models() or ()
 
     assert model.name == "tiny"
     assert model.context_tokens == 512

@@ -107,7 +107,7 @@ async def test_a_file_that_holds_no_conversation_is_neither_listed_nor_planned(
 ) -> None:
     write_tiny_model(models.path / "other.gguf", extra=extra)
 
-    assert [model.name for model in await llamacpp.engine.models()] == ["tiny"]
+    assert [model.name for model in await llamacpp.engine.models() or ()] == ["tiny"]
     with pytest.raises(ModelUnusable, match=reason):
         await llamacpp.engine.plan("other", 100 * MIB)
 
@@ -151,7 +151,7 @@ async def test_neither_arguments_nor_output_name_the_owners_paths(
 
 
 async def test_a_served_model_stays_within_its_promise(llamacpp: Served, tmp_path: Path) -> None:
-    (model,) = await llamacpp.engine.models()
+    (model,) = await llamacpp.engine.models() or ()
     handle = await llamacpp.ready(memory_bytes=model.least_memory_bytes)
     await llamacpp.engine.answer(handle, Chat((Message("user", "x" * 400),), max_tokens=50))
 

@@ -55,7 +55,10 @@ def answer(**more: Any) -> dict[str, Any]:
                 "availability": {"state": "free"},
             }
         ],
-        "engines": [{"engine": "llamacpp", "apis": ["cpu"], "models": [{"model": "smollm2"}]}],
+        "engines": [
+            {"engine": "llamacpp", "apis": ["cpu"], "models": [{"model": "smollm2"}]},
+            {"engine": "ollama", "apis": ["cpu"]},
+        ],
         "workloads": {
             "deployments": [
                 {
@@ -98,6 +101,7 @@ def test_devices_workloads_and_keys_are_tables(door: FakeDoor, cli: Callable[...
     assert "  door      https://peer.example:7777" in lines
     assert "  streams   2 open" in lines
     assert "  llamacpp  smollm2" in lines
+    assert "  ollama    fetches what is named" in lines
     row = next(line for line in lines if line.startswith("gpu-0/mig-1"))
     assert row.split()[5:] == ["141", "GiB", "unknown", "0", "bytes", "42%", "free"]
     row = next(line for line in lines if line.startswith(DEPLOYMENT))
