@@ -18,7 +18,10 @@ _CODES: Final = {
         "the engine's program is built for another processor (illegal instruction)",
         "install a build for this machine's processor",
     ),
-    137: ("the engine was killed", f"{_AGAIN}; if nobody killed it, the machine lacks memory"),
+    137: (
+        "the engine was killed by signal 9; nobody recorded why, want of memory is the usual cause",
+        f"{_AGAIN} if somebody killed it; else free memory on the machine, or deploy a smaller model",
+    ),
     143: ("the engine was asked to end by another program", _AGAIN),
 }
 

@@ -12,6 +12,7 @@ it maps and what it shares do not count, nor is the sum taken over processes it 
 """
 
 import logging
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import attrs
 import trio
 
 from adapters.runtime import family, output
+from adapters.runtime.oom import OomKills, oom_kills
 from adapters.runtime.port import (
     RECORDS,
     WORKLOAD_ID,
@@ -34,7 +36,7 @@ from adapters.runtime.port import (
     record_path,
 )
 from adapters.runtime.record import Ended, Record, read_record, write_record
-from adapters.runtime.spawn import oom_kills, secret_path, spawn
+from adapters.runtime.spawn import secret_path, spawn
 from adapters.runtime.watched import Watched
 
 logger = logging.getLogger("best_peer.runtime")
@@ -60,12 +62,14 @@ class ProcessRuntime:
     Args:
         data: the peer's data folder.
         instance: the peer's own id, which all its processes bear.
-        look_seconds: how often a program that runs has its output looked at, while it is waited for.
+        look_seconds: how often a program that runs is looked at, while it is waited for.
+        kills: tells how many processes of a pid's control group the kernel has ended for want of memory.
     """
 
     data: Path
     instance: str
     look_seconds: float = LOOK_SECONDS
+    kills: Callable[[int], OomKills | None] = oom_kills
     _watched: dict[str, Watched] = attrs.field(factory=dict, init=False)
     _turns: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
     _threads: trio.CapacityLimiter = attrs.field(
@@ -100,8 +104,11 @@ class ProcessRuntime:
             if watched is None:
                 # What an earlier program of this name left would share its card, and its label.
                 await self._end_rest(spec.workload)
+                # It begins in this process's own group.
+                before = await self._run(lambda: self.kills(os.getpid()))
                 record = await self._run(lambda: spawn(spec, folder, self.instance))
                 watched = self._watched[spec.workload] = Watched(record, adopted=False)
+                watched.note(before)
                 logger.debug("started %s as process %d", spec.workload, record.identity.pid)
             return await self._run(lambda: self._handle(watched))
 
@@ -173,6 +180,7 @@ class ProcessRuntime:
             with trio.move_on_after(self.look_seconds):
                 await watched.ended()
                 return
+            watched.note(await self._run(lambda: self.kills(watched.identity.pid)))
             if await self._run(lambda: output.shorten(folder)):
                 logger.debug("shortened the output of %s", watched.record.workload)
 
@@ -180,7 +188,7 @@ class ProcessRuntime:
         """Take a dead program's code and write its end down. Blocks."""
         record = watched.record
         code = watched.reap()
-        out_of_memory = code == _KILLED and not watched.killed and _rose(record.oom_kills)
+        out_of_memory = code == _KILLED and not watched.killed and watched.oom_killed()
         folder = self._folder(record.workload)
         try:
             write_record(folder, attrs.evolve(record, ended=Ended(code, out_of_memory)))
@@ -281,9 +289,3 @@ class ProcessRuntime:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._threads)
-
-
-def _rose(before: int | None) -> bool:
-    """Whether the kernel ended any process for want of memory since `before` was read."""
-    now = oom_kills()
-    return before is not None and now is not None and now > before

@@ -35,7 +35,6 @@ class Record:
     program: str
     secret: str | None
     detail: Mapping[str, str]
-    oom_kills: int | None = None
     ended: Ended | None = None
 
 
@@ -81,6 +80,5 @@ def _record(raw: dict[str, Any]) -> Record:
         program=str(raw["program"]),
         secret=None if raw["secret"] is None else str(raw["secret"]),
         detail={str(key): str(value) for key, value in raw["detail"].items()},
-        oom_kills=None if raw["oom_kills"] is None else int(raw["oom_kills"]),
         ended=None if ended is None else Ended(ended["code"], bool(ended["out_of_memory"])),
     )

@@ -101,7 +101,6 @@ def _spawn(spec: WorkloadSpec, folder: Path, instance: str) -> Record:
             program=file,
             secret=API_KEY if API_KEY in program.secret_files else None,
             detail=dict(spec.detail),
-            oom_kills=oom_kills(),
         )
         write_record(folder, record)
         _send(send, orders)
@@ -234,18 +233,6 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-def oom_kills() -> int | None:
-    """How many processes the kernel ended for want of memory since boot; None where it does not say."""
-    try:
-        text = Path("/proc/vmstat").read_text("ascii")
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith("oom_kill "):
-            return int(line.split()[1])
-    return None
 
 
 def _end(pid: int) -> None:

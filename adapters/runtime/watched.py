@@ -10,6 +10,7 @@ import trio
 
 from adapters.runtime.family import end_family, signal_family
 from adapters.runtime.identity import Identity, is_running
+from adapters.runtime.oom import OomKills
 from adapters.runtime.port import Exit
 from adapters.runtime.record import Record
 
@@ -30,6 +31,8 @@ class Watched:
     turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     exit: Exit | None = attrs.field(default=None, init=False)
     killed: bool = attrs.field(default=False, init=False)
+    _kills: tuple[OomKills | None, ...] = attrs.field(default=(), init=False)
+    """Its group's counts at the last two looks at which it lived, the older first."""
     _reaped: bool = attrs.field(default=False, init=False)
     _reaping: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
@@ -41,6 +44,19 @@ class Watched:
     def is_running(self) -> bool:
         """Whether it lives now. A look at /proc: microseconds."""
         return self.exit is None and is_running(self.identity)
+
+    def note(self, kills: OomKills | None) -> None:
+        """Note its group's count while it lives; what was counted until then was not of it."""
+        self._kills = (*self._kills, kills)[-2:]
+
+    def oom_killed(self) -> bool:
+        """Whether the kernel has ended a process of its group for want of memory about when it died.
+
+        Since the look before the last: the count rises before a large program is gone, and the last look may
+        have come between the two.
+        """
+        before = self._kills[0] if self._kills else None
+        return before is not None and before.have_risen()
 
     async def ended(self) -> None:
         """Wait until the program itself is dead; it is not reaped by that."""

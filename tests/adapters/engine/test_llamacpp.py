@@ -305,7 +305,7 @@ async def test_a_ceiling_of_memory_that_is_reached_is_explained(llamacpp: Served
         (Exit(0), EngineEnded, "ended by itself"),
         (Exit(None, ("listening",)), EngineEnded, "not known; it said last: listening"),
         (Exit(137, out_of_memory=True), EngineOutOfMemory, "the system ended it"),
-        (Exit(137), EngineEnded, "was killed"),
+        (Exit(137), EngineEnded, "by signal 9; nobody recorded why, want of memory is the usual cause"),
         (Exit(7, ("x" * 1000,)), EngineEnded, "failed with code 7"),
         (Exit(1, ("error: invalid argument: --no-slots",)), EngineEnded, "does not know an option"),
         (

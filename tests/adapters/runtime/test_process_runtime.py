@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from adapters.runtime import process
+from adapters.runtime.oom import OomKills
 from adapters.runtime.output import MAX_FILE, SHORTEN_AT
 from adapters.runtime.port import Executable, Exit, NotEnded, RuntimeFault, StartFailed, WorkloadSpec
 from adapters.runtime.process import ProcessRuntime
@@ -151,6 +152,84 @@ async def test_a_signal_is_told_as_128_and_its_number(runtime: ProcessRuntime, n
     ended = await runtime.wait("dep-1")
     assert ended.code == 128 + number
     assert not ended.out_of_memory
+
+
+class Group:
+    """A control group's count, which a test raises; it says how often it was read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.reads = 0
+        self.count = 0
+        self.rise(0)
+
+    def rise(self, by: int = 1) -> None:
+        self.count += by
+        self.file.write_text(f"oom {self.count}\noom_kill {self.count}\n")
+
+    def __call__(self, pid: int) -> OomKills:
+        assert lives(pid)
+        self.reads += 1
+        return OomKills(self.file, self.count)
+
+    async def read_again(self, times: int) -> None:
+        before = self.reads
+
+        async def read() -> bool:
+            return self.reads >= before + times
+
+        await until(read)
+
+
+@pytest.fixture
+def group(tmp_path: Path, runtime: ProcessRuntime) -> Group:
+    made = Group(tmp_path / "memory.events.local")
+    runtime.kills = made
+    return made
+
+
+async def test_a_killed_program_of_a_group_that_the_kernel_took_memory_from_ran_out_of_it(
+    runtime: ProcessRuntime, group: Group
+) -> None:
+    handle = await runtime.start(puppet())
+    group.rise()
+    await tell(handle, "signal", signal.SIGKILL)
+    assert (await runtime.wait("dep-1")).out_of_memory
+    ended = await ProcessRuntime(runtime.data, runtime.instance).wait("dep-1")
+    assert ended.out_of_memory, "it is written down"
+
+
+async def test_a_killed_program_did_not_run_out_of_memory_where_nobody_recorded_it(
+    runtime: ProcessRuntime, group: Group
+) -> None:
+    """The machine's own count rises with any program on it: `kill -9` was told as OutOfMemory."""
+    handle = await runtime.start(puppet())
+    await tell(handle, "signal", signal.SIGKILL)
+    ended = await runtime.wait("dep-1")
+    assert (ended.code, ended.out_of_memory) == (137, False)
+    assert group.reads == 1
+
+
+async def test_what_was_counted_while_a_program_lived_was_not_of_it(
+    runtime: ProcessRuntime, group: Group
+) -> None:
+    handle = await runtime.start(puppet())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runtime.wait, "dep-1")
+        group.rise()
+        await group.read_again(4)
+        await tell(handle, "signal", signal.SIGKILL)
+    assert not (await runtime.wait("dep-1")).out_of_memory
+
+
+async def test_a_program_that_its_owner_had_killed_did_not_run_out_of_memory(
+    runtime: ProcessRuntime, group: Group
+) -> None:
+    await tell(await runtime.start(puppet()), "ignore-term")
+    group.rise()
+    await runtime.stop("dep-1", grace_seconds=0)
+    ended = await runtime.wait("dep-1")
+    assert (ended.code, ended.out_of_memory) == (137, False)
 
 
 async def test_an_end_that_was_seen_is_known_after_a_restart(runtime: ProcessRuntime) -> None:
