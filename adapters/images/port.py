@@ -136,8 +136,9 @@ class PullLimits:
 class PullProgress:
     """How far a pull is.
 
-    `percent` is None until every part's size is known, and 99 at most until the end; it falls back when the
-    engine learns of more to fetch. Bytes are those fetched, and all that is known of.
+    `percent` is None while nothing is fetched yet, or something whose size nobody said, and 99 at most until
+    the end. A part that waits for its turn is taken to be as large as the others are on average, so it falls
+    back when one turns out to be larger. `bytes_total` is None until every part's size is known.
     """
 
     percent: int | None

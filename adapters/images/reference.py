@@ -82,7 +82,7 @@ def parse(text: str) -> Reference:
             fix=f"name it as {_FORM}",
         )
     rest, at, digest = text.partition("@")
-    if at and _DIGEST.fullmatch(digest) is None:
+    if at and not is_digest(digest):
         raise InvalidReference(
             f"{_shown(digest)} is no digest", fix="write sha256: and 64 lower-case hex digits after the @"
         )
@@ -104,6 +104,11 @@ def parse(text: str) -> Reference:
     if at:
         return Reference(text, repository, registry, path, None, digest)
     return Reference(text, repository, registry, path, tag or DEFAULT_TAG, None)
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a digest that pins an image."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def _check(text: str, repository: str, registry: str, path: str) -> None:
