@@ -16,12 +16,13 @@ from adapters.engine.ollama_api import (
     Loaded,
     OllamaApi,
     answer_of,
-    check_uncut,
     count,
+    is_cut,
+    may_be_cut,
 )
 from adapters.engine.ollama_fit import LEAST, check_stored, fit_promise
 from adapters.engine.ollama_pull import Pull
-from adapters.engine.ollama_words import asked_fault, explain_ollama, of_the_cloud
+from adapters.engine.ollama_words import asked_fault, explain_ollama, is_too_long, of_the_cloud, too_long
 from adapters.engine.port import (
     Answer,
     Chat,
@@ -193,8 +194,7 @@ class Ollama:
                 f"the model does not take a conversation: {fault.reason}",
                 fix="deploy a model made for conversations",
             ) from fault
-        context = None if loaded is None else loaded.context_tokens
-        return Served(context or _context(handle), None if loaded is None else _note(handle, loaded))
+        return Served(_context(handle, loaded), None if loaded is None else _note(handle, loaded))
 
     async def answer(self, handle: Handle, chat: Chat) -> Answer:
         """Ask the model. The caller owns the deadline.
@@ -202,12 +202,16 @@ class Ollama:
         Raises:
             PromptRefused, EngineUnreachable, EngineOutOfMemory: with what to do.
         """
-        context, model = _context(handle), handle.detail.get("model", "")
         reply = await self._ask_model(handle, chat)
+        if is_too_long(reply):
+            raise too_long(await self._served_context(handle))
         if reply.status != 200:
-            raise asked_fault(reply, context)
-        answer = answer_of(reply.body, model)
-        check_uncut(answer, chat, context)
+            raise asked_fault(reply)
+        answer = answer_of(reply.body, handle.detail.get("model", ""))
+        if may_be_cut(answer, chat):
+            context = await self._served_context(handle)
+            if is_cut(answer, context):
+                raise too_long(context)
         return answer
 
     def explain(self, ended: Exit) -> EngineFault:
@@ -287,19 +291,30 @@ class Ollama:
         reply = await self._ask_model(handle, Chat(()))
         if reply.status == 200:
             return
-        fault = asked_fault(reply, _context(handle))
+        fault = asked_fault(reply)
         if isinstance(fault, PromptRefused):
             raise ModelUnusable(
                 f"the engine does not load the model: {reply.words}", fix="deploy another model"
             ) from fault
         raise fault
 
+    async def _served_context(self, handle: Handle) -> int:
+        """The context that the model is served with, which is less than was asked for where it has less."""
+        try:
+            with trio.move_on_after(ALIVE_SECONDS):
+                return _context(
+                    handle, await self._api.loaded(handle.base_url, _name(handle.detail["model"]))
+                )
+        except (EngineFault, KeyError):
+            pass
+        return _context(handle, None)
+
     async def _ask_model(self, handle: Handle, chat: Chat) -> Reply:
         return await self._api.chat(
             handle.base_url,
             handle.detail.get("model", ""),
             chat,
-            context_tokens=_context(handle),
+            context_tokens=_context(handle, None),
             is_for_cpu=handle.detail.get("device") == _CPU,
         )
 
@@ -344,7 +359,10 @@ def _name(model: str) -> OllamaName:
     return name
 
 
-def _context(handle: Handle) -> int:
+def _context(handle: Handle, loaded: Loaded | None) -> int:
+    """The context of a conversation: as it is served where that is known, else as it was settled."""
+    if loaded is not None and loaded.context_tokens is not None:
+        return loaded.context_tokens
     text = handle.detail.get("context", "")
     return int(text) if text.isascii() and text.isdigit() else LEAST.context_tokens
 

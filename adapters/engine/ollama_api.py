@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from adapters.engine.json_http import JsonHttp, Reply
-from adapters.engine.ollama_words import of_the_cloud, too_long
+from adapters.engine.ollama_words import of_the_cloud
 from adapters.engine.port import Answer, Chat, EngineUnreachable, FinishReason, ModelUnusable
 from adapters.models.ollama_name import OllamaName
 
@@ -174,19 +174,18 @@ def answer_of(body: Any, model: str) -> Answer:
     )
 
 
-def check_uncut(answer: Answer, chat: Chat, context_tokens: int) -> None:
-    """Refuse an answer to a conversation that an older Ollama cut, for all that it was told.
+def may_be_cut(answer: Answer, chat: Chat) -> bool:
+    """Whether an older Ollama may have cut this conversation, for all that it was told; see `is_cut`.
 
-    Such a one cuts a message to just this many tokens and answers 200. A text that fills so much more than
-    the context was cut; one that does not, and counts as many by chance, was not.
-
-    Raises:
-        PromptRefused: it was cut.
+    Hardly any text has so many bytes a token.
     """
-    cut = context_tokens - max((context_tokens - 4) // 2, 1)
     length = sum(len(message.content.encode("utf-8", "replace")) for message in chat.messages)
-    if answer.prompt_tokens == cut and length > 6 * context_tokens:
-        raise too_long(context_tokens)
+    return answer.prompt_tokens is not None and length > 12 * answer.prompt_tokens
+
+
+def is_cut(answer: Answer, context_tokens: int) -> bool:
+    """Whether it counted just the tokens that such an Ollama cuts a message to, which it answers with 200."""
+    return answer.prompt_tokens == context_tokens - max((context_tokens - 4) // 2, 1)
 
 
 def count(value: Any) -> int | None:

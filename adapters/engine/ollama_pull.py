@@ -115,7 +115,7 @@ class Pull:
             return None
         raise ModelNotPulled(
             f"the pull of the model stalled{_where(parts)}: nothing new for {parts.silence_seconds:.0f} s",
-            fix="deploy the model again; if it stalls again, look at this machine's way to the model's registry",
+            fix="deploy the model again; if it stalls again, look at this machine's way to Ollama's registry",
         )
 
     async def _follow(

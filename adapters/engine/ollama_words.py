@@ -146,16 +146,14 @@ TOO_LONG: Final = (
 """Words of a refusal because of the conversation's length."""
 
 
-def asked_fault(reply: Reply, context_tokens: int) -> EngineFault:
-    """Why a model was not loaded, or did not answer.
+def is_too_long(reply: Reply) -> bool:
+    """Whether a conversation was refused because of its length."""
+    return reply.status == 400 and any(sign in reply.words.lower() for sign in TOO_LONG)
 
-    Args:
-        reply: what Ollama answered, which is no 200.
-        context_tokens: the room that a conversation has.
-    """
+
+def asked_fault(reply: Reply) -> EngineFault:
+    """Why a model was not loaded, or did not answer, by an answer that is no 200."""
     words = reply.words
-    if reply.status == 400 and any(sign in words.lower() for sign in TOO_LONG):
-        return too_long(context_tokens)
     if reply.status == 503:
         return EngineUnreachable(
             f"the engine has too many prompts waiting{_said(words)}", fix="send the prompt again in a while"

@@ -3,6 +3,7 @@
 What is asked and answered is never logged here, and no error repeats it. Only whole answers are asked for.
 """
 
+import re
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,6 +14,7 @@ from adapters.engine.port import Answer, Chat, EngineUnreachable, FinishReason, 
 from adapters.runtime.port import Handle
 
 _TOO_LONG: Final = ("exceed_context_size_error",)
+_VLLM_FIGURES: Final = re.compile(r"length is (\d{1,9}) tokens.{1,80}?(\d{1,9}) input tokens")
 _TOO_LONG_WORDS: Final = ("maximum context length", "exceeds the available context", "context size")
 
 
@@ -132,6 +134,9 @@ def _refusal(reply: Reply) -> PromptRefused | EngineUnreachable:
         error.get("type") in _TOO_LONG or any(sign in words for sign in _TOO_LONG_WORDS)
     ):
         has, most = _count(error.get("n_prompt_tokens")), _count(error.get("n_ctx"))
+        said = _VLLM_FIGURES.search(words)
+        if said is not None:
+            has, most = int(said[2]), int(said[1])
         figures = (
             words if has is None or most is None else f"it has {has} tokens and there is room for {most}"
         )

@@ -1,9 +1,8 @@
-"""What every engine promises, kept by llama.cpp and by the fake."""
-
-from collections.abc import AsyncIterator
+"""What every engine promises, kept by all of them: on the real llama.cpp, on stand-ins, and by the fake."""
 
 import pytest
 import trio
+import trio.testing
 
 from adapters.engine.fake import FakeEngine
 from adapters.engine.port import (
@@ -15,26 +14,32 @@ from adapters.engine.port import (
     PromiseTooSmall,
     PromptRefused,
 )
-from adapters.gpu.fake import cpu_device
 from adapters.runtime.fake import FakeRuntime
-from adapters.runtime.port import API_KEY, Executable, Exit
+from adapters.runtime.port import API_KEY, Container, Executable, Exit
 from tests.support.serving import MIB, Served
 
+ENGINES = ("llamacpp", "ollama", "vllm", "fake")
+LISTING = ("llamacpp", "fake")
+"""Those that serve what is there; the others fetch what is named."""
+FETCHING = ("ollama", "vllm")
+KEYED = ("llamacpp", "vllm", "fake")
+"""Those that ask whoever calls for a key."""
 
-@pytest.fixture(params=["llamacpp", "fake"])
-async def served(request: pytest.FixtureRequest, llamacpp: Served) -> AsyncIterator[Served]:
-    if request.param == "llamacpp":
-        yield llamacpp
-        return
-    runtime = FakeRuntime()
+
+@pytest.fixture(params=ENGINES)
+async def served(request: pytest.FixtureRequest, llamacpp: Served, ollama: Served, vllm: Served) -> Served:
+    if request.param != "fake":
+        return {"llamacpp": llamacpp, "ollama": ollama, "vllm": vllm}[request.param]
     held = await llamacpp.engine.models() or ()
-    yield Served(FakeEngine(lives=runtime.is_running, held=held), runtime)
+    runtime = FakeRuntime()
+    return Served(FakeEngine(lives=runtime.is_running, held=held), runtime)
 
 
 def says(*words: str) -> Chat:
     return Chat(tuple(Message("user", word) for word in words), max_tokens=4)
 
 
+@pytest.mark.parametrize("served", LISTING, indirect=True)
 async def test_what_can_be_deployed_is_listed(served: Served) -> None:
     (model,) = await served.engine.models() or ()
 
@@ -44,47 +49,65 @@ async def test_what_can_be_deployed_is_listed(served: Served) -> None:
     assert 0 < model.least_memory_bytes < 100 * MIB
 
 
+@pytest.mark.parametrize("served", FETCHING, indirect=True)
+async def test_one_that_fetches_what_is_named_lists_nothing(served: Served) -> None:
+    assert await served.engine.models() is None
+
+
 async def test_a_plan_keeps_to_the_promise_and_names_its_model(served: Served) -> None:
-    plan = await served.engine.plan("tiny", 100 * MIB)
+    plan = await served.plan()
 
-    assert plan.model == "tiny"
-    assert plan.memory_bytes == 100 * MIB
+    assert plan.model == served.model
+    assert plan.memory_bytes == served.memory_bytes
     assert plan.slots >= 1
-    assert plan.context_tokens is not None
-    assert ("model", "tiny") in plan.detail
+    assert plan.context_tokens is None or plan.context_tokens > 0
+    assert ("model", served.model) in plan.detail
 
 
+@pytest.mark.parametrize("served", LISTING, indirect=True)
 async def test_a_model_that_is_not_there_is_refused_by_name(served: Served) -> None:
     with pytest.raises(ModelNotFound, match="no model large"):
-        await served.engine.plan("large", 100 * MIB)
+        await served.plan("large")
+
+
+@pytest.mark.parametrize("name", ["", "../etc/passwd", "/etc/passwd", "--help", "a b", "x" * 1000, "a//b"])
+async def test_what_is_no_name_of_a_model_is_refused(served: Served, name: str) -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        await served.plan(name)
+    assert len(caught.value.reason) < 400
 
 
 async def test_a_promise_too_small_says_what_would_do(served: Served) -> None:
     with pytest.raises(PromiseTooSmall) as caught:
-        await served.engine.plan("tiny", 1000)
+        await served.plan(memory_bytes=1000)
 
     assert str(caught.value.least_bytes) in caught.value.fix
-    assert (await served.engine.plan("tiny", caught.value.least_bytes)).slots >= 1
+    assert (await served.plan(memory_bytes=caught.value.least_bytes)).slots >= 1
 
 
+@pytest.mark.parametrize("served", KEYED, indirect=True)
 async def test_every_program_gets_a_key_of_its_own_outside_its_arguments(served: Served) -> None:
-    plan = await served.engine.plan("tiny", 100 * MIB)
-    one = served.engine.program(plan, cpu_device(), workload="dep-1")
-    two = served.engine.program(plan, cpu_device(), workload="dep-2")
-
-    assert isinstance(one, Executable)
-    assert isinstance(two, Executable)
-    keys = {one.secret_files[API_KEY], two.secret_files[API_KEY]}
+    plan, image = await served.plan(), served.engine.image(served.device)
+    keys = set()
+    for workload in ("dep-1", "dep-2"):
+        program = served.engine.program(plan, served.device, workload=workload, image=image)
+        if isinstance(program, Container):
+            assert program.secret is not None
+            key, said = program.secret[1], [*(program.command or ()), *program.environment.values()]
+        else:
+            key, said = program.secret_files[API_KEY], [*program.argv, *program.environment.values()]
+            assert f"{{secret:{API_KEY}}}" in said
+            assert "{port}" in said
+        assert len(key) >= 43
+        assert not any(key in part for part in said)
+        assert key not in repr(program) or isinstance(program, Executable)
+        keys.add(key)
     assert len(keys) == 2
-    assert all(len(key) >= 43 for key in keys)
-    assert not any(key in part for key in keys for part in (*one.argv, *one.environment.values()))
-    assert f"{{secret:{API_KEY}}}" in one.argv
-    assert "{port}" in one.argv
 
 
 async def test_a_ready_model_answers_and_counts(served: Served) -> None:
     told: list[int | None] = []
-    handle = await served.start(await served.engine.plan("tiny", 100 * MIB))
+    handle = await served.start(await served.plan())
 
     with trio.fail_after(60):
         ready = await served.engine.make_ready(handle, told.append)
@@ -92,7 +115,7 @@ async def test_a_ready_model_answers_and_counts(served: Served) -> None:
 
     assert ready.context_tokens in (512, 4096)
     assert told[0] is None
-    assert answer.model == "tiny"
+    assert answer.model == served.model
     assert answer.finish_reason == "length"
     assert answer.prompt_tokens is not None
     assert answer.completion_tokens == 4
@@ -117,7 +140,7 @@ async def test_many_conversations_at_once_are_all_answered(served: Served) -> No
 async def test_a_conversation_too_long_is_refused_with_figures(served: Served) -> None:
     handle = await served.ready()
 
-    with pytest.raises(PromptRefused, match=r"too long: .*tokens.*room for") as caught:
+    with pytest.raises(PromptRefused, match=r"too long: .*room for") as caught:
         await served.engine.answer(handle, says("x " * 5000))
 
     assert "shorter messages" in caught.value.fix
@@ -152,7 +175,7 @@ async def test_what_a_program_knew_comes_back_with_its_handle(served: Served) ->
     found = await served.runtime.find("dep-1")
 
     assert found is not None
-    assert (await served.engine.answer(found, says("again"))).model == "tiny"
+    assert (await served.engine.answer(found, says("again"))).model == served.model
 
 
 async def test_an_end_nobody_asked_for_is_a_failure_whatever_its_code(served: Served) -> None:
