@@ -91,11 +91,12 @@ async def test_k01_k02_k03_the_catalogue_leads_to_each_document(door: OpenDoor, 
 
 
 async def test_k04_the_catalogue_shows_what_this_key_may_send(door: OpenDoor, agent: Agent) -> None:
-    assert len(await entries(agent)) == 6
+    assert len(await entries(agent)) == 7
     deployer = await door.sign_in(scopes=["deploy", "prompt"])
     assert {one["commandType"] for one in await entries(deployer)} == {
         "DeployModel",
         "UndeployModel",
+        "PullImage",
         "Prompt",
         "RevokeAgent",
     }

@@ -45,7 +45,7 @@ async def test_h01_h02_every_kind_of_refusal_has_its_own_code_and_status(
         "media type": error(await agent.http.post("/commands", content=b"x"), 415),
         "too much": error(await tenant.send("DeployModel", {**DEPLOY, "memory_bytes": MODEL_BYTES + 1}), 422),
         "no room": error(await agent.send("DeployModel", {**DEPLOY, "memory_bytes": 1 << 50}), 422),
-        "no such": error(await agent.send("RunJob", {"image": "busybox"}), 422),
+        "no such": error(await agent.send("DeployModel", {**DEPLOY, "engine": "vllm"}), 422),
     }
     codes = [found["code"] for found in told.values()]
     assert len(set(codes)) == len(codes), codes
