@@ -70,7 +70,7 @@ def look() -> dict[str, Any]:
 
 def main() -> None:
     """Serve until told to end."""
-    with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    with socket.create_server((os.environ.get("PUPPET_HOST", "127.0.0.1"), int(sys.argv[1]))) as listener:
         while True:
             connection, _ = listener.accept()
             with connection, connection.makefile("rwb") as stream:
