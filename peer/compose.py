@@ -1,9 +1,11 @@
 """Where every implementation meets its port: one peer, put together from its settings."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version as installed_version
-from typing import get_args
+from pathlib import Path
+from typing import Final, get_args
 
 import attrs
 
@@ -22,14 +24,28 @@ from adapters.clock.system import SystemClock
 from adapters.engine.fake import FakeEngine
 from adapters.engine.json_http import JsonHttp
 from adapters.engine.llamacpp import LlamaCpp, find_llama_server, usable_cores
+from adapters.engine.ollama import IMAGE as OLLAMA_IMAGE
+from adapters.engine.ollama import PORT as OLLAMA_PORT
+from adapters.engine.ollama import Ollama
+from adapters.engine.ollama_api import OllamaApi
 from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import Engine, EngineName
+from adapters.engine.vllm import Vllm
 from adapters.gpu.host import HostGpu
 from adapters.models.folder import ModelFolder
+from adapters.models.ollama_store import OllamaStore, StoreUnreadable
+from adapters.runtime.docker.client import PATIENCE_SECONDS, DockerClient
+from adapters.runtime.docker.endpoint import EndpointRefused, endpoint_from
+from adapters.runtime.docker.faults import DockerFault, EngineGone
+from adapters.runtime.docker.images import DockerImages
+from adapters.runtime.docker.info import EngineRefused
+from adapters.runtime.docker.runtime import DockerRuntime
 from adapters.runtime.fake import FakeRuntime
+from adapters.runtime.native import NativeRuntime
 from adapters.runtime.port import Runtime
 from adapters.runtime.pretence import obeys
 from adapters.runtime.process import ProcessRuntime
+from peer.addresses import bracketed
 from peer.door.catalogue import Catalogue
 from peer.door.context import Door
 from peer.door.http import DoorApp
@@ -37,7 +53,12 @@ from peer.door.manifest import root_manifest
 from peer.folder import DataFolder
 from peer.settings import Settings
 
+logger = logging.getLogger("best_peer.peer")
+
 DISTRIBUTION = "best-peer"
+
+START_PATIENCE_SECONDS: Final = 3.0
+"""How long a container engine that is away is waited for at a start, since somebody may be looking on."""
 
 
 def product_version() -> str:
@@ -141,12 +162,78 @@ def _put_together(settings: Settings, folder: DataFolder, endpoint: str, program
 async def _open_programs(settings: Settings, folder: DataFolder, http: JsonHttp) -> AsyncIterator[_Programs]:
     """The runtime that was chosen, the engines it can run, and what they do in the background."""
     match settings.runtime:
+        case "docker":
+            async with _containers(settings, folder, http) as programs:
+                yield programs
+        case "native":
+            yield await _installed(settings, folder, http)
         case "process":
             yield _processes(settings, folder, http)
         case "fake":
             yield _pretended(folder)
-        case other:
-            raise RuntimeRefused(f"nothing here runs {other} yet; set BEST_PEER_RUNTIME=process")
+
+
+@asynccontextmanager
+async def _containers(settings: Settings, folder: DataFolder, http: JsonHttp) -> AsyncIterator[_Programs]:
+    async with AsyncExitStack() as stack:
+        try:
+            home = Path(settings.docker.get("HOME") or "/")
+            client = DockerClient(endpoint_from(settings.docker, home=home), START_PATIENCE_SECONDS)
+            await stack.enter_async_context(client)
+            runtime = DockerRuntime(
+                client, folder.instance_id, DockerImages(client), engine_host=settings.engine_host
+            )
+            await stack.enter_async_context(runtime)
+        except (EndpointRefused, EngineGone, EngineRefused) as fault:
+            raise _without_docker(f"{fault.reason}; {fault.fix}") from fault
+        except DockerFault as fault:
+            raise _without_docker(str(fault)) from fault
+        client.patience_seconds = PATIENCE_SECONDS
+        logger.info(
+            "containers by Docker Engine %s at %s, isolation %s",
+            runtime.engine.version,
+            client.endpoint,
+            runtime.isolation,
+        )
+        for remark in runtime.remarks():
+            logger.warning("%s", remark)
+        ollama = Ollama(
+            http,
+            image_name=settings.ollama_image or OLLAMA_IMAGE,
+            store=_model_store(settings.model_store),
+            load_seconds=settings.load_seconds,
+        )
+        vllm = Vllm(OpenAiChat(http), image_name=settings.vllm_image)
+        yield _Programs(runtime, {ollama.name: ollama, vllm.name: vllm})
+
+
+def _without_docker(why: str) -> RuntimeRefused:
+    return RuntimeRefused(
+        f"{why}; without Docker, set BEST_PEER_RUNTIME=process to serve GGUF files by llama.cpp, "
+        "native to serve by an Ollama that is installed here, or fake to serve nothing real"
+    )
+
+
+def _model_store(path: Path | None) -> OllamaStore | None:
+    if path is None:
+        return None
+    try:
+        return OllamaStore(path)
+    except StoreUnreadable as fault:
+        raise RuntimeRefused(f"BEST_PEER_MODEL_STORE: {fault.reason}; {fault.fix}") from fault
+
+
+async def _installed(settings: Settings, folder: DataFolder, http: JsonHttp) -> _Programs:
+    base_url = f"http://{bracketed(settings.engine_host)}:{OLLAMA_PORT}"
+    runtime = NativeRuntime(folder.path, folder.instance_id, http, base_url)
+    ollama = Ollama(http, installed=base_url, load_seconds=settings.load_seconds)
+    if not await OllamaApi(http).answers(base_url):
+        logger.warning(
+            "no Ollama answers at %s: start it (systemctl start ollama), or set BEST_PEER_ENGINE_HOST to "
+            "where it listens; until then no model can be deployed",
+            base_url,
+        )
+    return _Programs(runtime, {ollama.name: ollama})
 
 
 def _processes(settings: Settings, folder: DataFolder, http: JsonHttp) -> _Programs:

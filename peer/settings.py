@@ -55,7 +55,7 @@ OLLAMA_IMAGE: Final = "ollama/ollama:0.40.6"
 VLLM_IMAGE: Final = "vllm/vllm-openai:v0.32.0"
 """Pinned: a new release upstream changes no deploy until a host has proven it."""
 
-DOCKER_VARIABLES: Final = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+DOCKER_VARIABLES: Final = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "HOME")
 
 IMAGE_EXPECTED: Final = "an image, as docker pull takes it"
 MEMORY_EXPECTED: Final = "a size from 6M on (8G), or none"
@@ -301,7 +301,7 @@ class Settings:
         )
     )
     docker: Mapping[str, str] = attrs.field(factory=dict)
-    """What docker's own variables say of where the container engine is."""
+    """The variables by which docker itself is told where the container engine is."""
     unknown: tuple[str, ...] = ()
     """A line for each ``BEST_PEER_*`` variable that is no setting of this release."""
 

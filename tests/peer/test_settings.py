@@ -61,7 +61,6 @@ def test_with_nothing_set_everything_has_its_default() -> None:
     assert (settings.ready_seconds, settings.load_seconds) == (900, 3600)
     assert (settings.commands_per_minute, settings.streams_per_credential) == (60, 4)
     assert settings.log == LogSpec("info")
-    assert settings.docker == {}
     assert settings.warnings == ()
 
 
@@ -354,7 +353,9 @@ def test_paths_are_absolute_and_a_missing_home_is_told(
 
 def test_dockers_own_variables_are_kept_as_they_are() -> None:
     own = {"DOCKER_HOST": "tcp://engine.example:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/certs"}
-    assert Settings.read(NOWHERE | own | {"DOCKER_CONTEXT": "other"}).docker == own
+    assert Settings.read(NOWHERE | own | {"DOCKER_CONTEXT": "other"}).docker == own | {
+        "HOME": NOWHERE["HOME"]
+    }
 
 
 def test_every_field_but_the_warnings_has_one_entry_in_the_table() -> None:
