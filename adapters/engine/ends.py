@@ -1,7 +1,10 @@
 """What the end of an engine's program means, read from its exit code and its last lines."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import attrs
 
 from adapters.engine.port import EngineEnded, EngineFault, EngineOutOfMemory, ModelUnusable, PortTaken
 from adapters.runtime.port import Exit
@@ -9,6 +12,8 @@ from adapters.runtime.port import Exit
 MAX_WORDS: Final = 300
 """Characters of a program's own words in a reason."""
 
+_STAMP: Final = re.compile(r"[0-9.]+ [A-Z] +")
+"""How today's llama.cpp begins its lines: the time since its start, and a level."""
 _AGAIN: Final = "deploy the model again"
 _CODES: Final = {
     None: ("the engine ended; its exit code is not known", _AGAIN),
@@ -51,6 +56,14 @@ def _broken(words: str) -> EngineFault:
     )
 
 
+def _damaged(words: str) -> EngineFault:
+    return ModelUnusable(
+        f"the model's file is damaged, or made for another version of llama.cpp{words}",
+        fix="remove the model and add it again from its source, with its digest; if that is the same, "
+        "take another build of the model",
+    )
+
+
 def _template(words: str) -> EngineFault:
     return ModelUnusable(
         f"the model's chat template cannot be used{words}",
@@ -89,7 +102,7 @@ LLAMACPP_SIGNS: Final[tuple[tuple[tuple[str, ...], Callable[[str], EngineFault]]
         _broken,
     ),
     (("jinja exception", "chat template parsing error", "failed to initialize chat template"), _template),
-    (("unknown model architecture", "unknown pre-tokenizer"), _too_new),
+    (("unknown model architecture", "unknown pre-tokenizer", "unknown tokenizer"), _too_new),
     (
         (
             "failed to allocate",
@@ -101,6 +114,21 @@ LLAMACPP_SIGNS: Final[tuple[tuple[tuple[str, ...], Callable[[str], EngineFault]]
         ),
         _out_of_memory,
     ),
+    (
+        (
+            "check_tensor_dims",
+            "missing tensor",
+            "wrong number of tensors",
+            "duplicate tensor name",
+            "invalid ggml type",
+            "has offset",
+            "key not found in model",
+            "cannot find tokenizer",
+        ),
+        _damaged,
+    ),
+    # What names no reason of its own; the loader's other refusals are about the file as well.
+    (("error loading model",), _damaged),
     (("error: invalid argument", "unrecognized arguments"), _too_old),
     (("error while loading shared libraries", "no module named", "cannot open shared object"), _cannot_load),
 )
@@ -109,7 +137,8 @@ LLAMACPP_SIGNS: Final[tuple[tuple[tuple[str, ...], Callable[[str], EngineFault]]
 
 def explain_llamacpp(ended: Exit) -> EngineFault:
     """The end of a llama.cpp server that nobody asked for, as a fault that is told and not raised."""
-    return explain_signs(ended, LLAMACPP_SIGNS)
+    lines = tuple(_STAMP.sub("", line) for line in ended.output)
+    return explain_signs(attrs.evolve(ended, output=lines), LLAMACPP_SIGNS)
 
 
 def explain_signs(

@@ -34,6 +34,10 @@ _SCALARS: Final = {
 }  # fmt: skip
 _TEXT: Final = 8
 _ARRAY: Final = 9
+_ARCHITECTURE: Final = "general.architecture"
+_LAYERS: Final = ".block_count"
+"""What every architecture's own keys have one of."""
+_MAX_SHOWN: Final = 40
 TENSOR_SIZES: Final[Mapping[int, tuple[int, int]]] = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40),
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
@@ -56,7 +60,7 @@ class Facts:
     @property
     def architecture(self) -> str:
         """`llama`, `qwen3`, ...: the prefix of the model's own keys."""
-        found = self.values.get("general.architecture")
+        found = self.values.get(_ARCHITECTURE)
         return found if isinstance(found, str) else ""
 
     def number(self, key: str, default: int | None = None) -> int | None:
@@ -135,7 +139,18 @@ class _Reader:
             else:
                 values[key] = self._value(kind)
         self._check_tensors(tensors, values)
+        self._check_architecture(values)
         return Facts(values, lengths, tensors, self._size)
+
+    def _check_architecture(self, values: Mapping[str, Value]) -> None:
+        """Hold the architecture to the keys it is the prefix of: the model's facts stand under them."""
+        others = [key.removesuffix(_LAYERS) for key in values if key.endswith(_LAYERS)]
+        found = values.get(_ARCHITECTURE)
+        if others and found not in others:
+            said = _shown(found) if isinstance(found, str) else "nothing"
+            raise self._broken(
+                f"it calls its architecture {said}, and its keys are those of {_shown(others[0])}"
+            )
 
     def _check_tensors(self, count: int, values: Mapping[str, Value]) -> None:
         last = 0
@@ -221,3 +236,8 @@ class _Reader:
 
     def _broken(self, what: str) -> NotAModel:
         return NotAModel(f"{self._name} is broken: {what}", fix="copy or fetch the file again")
+
+
+def _shown(name: str) -> str:
+    """A name out of a file, which may hold anything."""
+    return ascii(name[:_MAX_SHOWN])

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import signal
+import struct
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -268,6 +269,48 @@ async def test_a_kind_of_model_it_does_not_know_is_explained(llamacpp: Served, m
     assert "gpt99" in fault.reason
 
 
+def damaged(whole: bytes, kind: str) -> bytes:
+    """A model with a good header, and a fault in what the header speaks of."""
+    name = b"blk.0.attn_q.weight"
+    after = whole.index(name) + len(name)  # its dimensions, their sizes, its type and its offset
+    match kind:
+        case "a tensor renamed":
+            return whole.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_uq.weight")
+        case "a shape changed":
+            return whole[: after + 4] + struct.pack("<QQ", 32, 128) + whole[after + 20 :]
+        case "a type changed":
+            return whole[: after + 20] + struct.pack("<I", 222) + whole[after + 24 :]
+        case "an offset changed":
+            return whole[: after + 24] + struct.pack("<Q", 96) + whole[after + 32 :]
+        case _:
+            return whole.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenx")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("a tensor renamed", "check_tensor_dims: tensor 'blk.1.ffn_up.weight' not found"),
+        ("a shape changed", "'blk.0.attn_q.weight' has wrong shape"),
+        ("a type changed", "'blk.0.attn_q.weight' has invalid ggml type 222"),
+        ("an offset changed", "'blk.0.attn_q.weight' has offset 96"),
+        ("no vocabulary", "cannot find tokenizer vocab"),
+    ],
+)
+async def test_a_damaged_model_with_a_good_header_is_explained(
+    llamacpp: Served, models: ModelFolder, tiny_model: Path, kind: str, said: str
+) -> None:
+    whole = tiny_model.read_bytes()  # noqa: ASYNC240 - half a megabyte
+    (models.path / "bad.gguf").write_bytes(damaged(whole, kind))
+
+    await llamacpp.start(await llamacpp.engine.plan("bad", 100 * MIB))
+
+    fault = llamacpp.engine.explain(await llamacpp.runtime.wait("dep-1"))
+    assert isinstance(fault, ModelUnusable)
+    assert "file is damaged, or made for another version of llama.cpp: " in fault.reason
+    assert said in fault.reason
+    assert "add it again from its source" in fault.fix
+
+
 async def test_a_port_that_was_taken_meanwhile_is_explained(llamacpp: Served) -> None:
     handle = await llamacpp.ready()
     program = llamacpp.engine.program(
@@ -318,6 +361,12 @@ async def test_a_ceiling_of_memory_that_is_reached_is_explained(llamacpp: Served
             EngineOutOfMemory,
             "kv cache",
         ),
+        (
+            Exit(1, ("0.01 E load: error loading model: unable to allocate CPU buffer", "0.02 E failed")),
+            EngineOutOfMemory,
+            ": load: error loading model",
+        ),
+        (Exit(1, ("error loading model: of a new kind",)), ModelUnusable, "file is damaged"),
     ],
 )
 def test_an_end_is_explained_by_its_signs(ended: Exit, kind: type[EngineFault], reason: str) -> None:

@@ -42,6 +42,25 @@ def test_a_model_is_read(tmp_path: Path) -> None:
     assert facts.tensors == 21
 
 
+@pytest.mark.parametrize(
+    ("was", "is_now", "said"),
+    [
+        (text("llama"), text("llamb"), "calls its architecture 'llamb'"),
+        (text("llama"), text("\x1b[2Ja"), r"calls its architecture '\\x1b\[2Ja'"),
+        (text("general.architecture"), text("general.architexture"), "calls its architecture nothing"),
+    ],
+)
+def test_an_architecture_that_is_not_that_of_its_keys_is_said_and_cannot_act(
+    tmp_path: Path, was: bytes, is_now: bytes, said: str
+) -> None:
+    whole = write_tiny_model(tmp_path / "tiny.gguf").read_bytes()
+
+    with pytest.raises(NotAModel, match=f"{said}, and its keys are those of 'llama'") as caught:
+        read_facts(written(tmp_path, whole.replace(was, is_now, 1)))
+
+    assert caught.value.reason.isprintable()
+
+
 def test_a_number_a_layer_may_be_one_or_a_list(tmp_path: Path) -> None:
     raw = (
         header(3)
