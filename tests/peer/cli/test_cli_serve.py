@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -191,6 +192,39 @@ def test_a_bad_setting_is_refused(tmp_path: Path) -> None:
     (line,) = ran.stderr.splitlines()
     assert line.startswith("best-peer: BEST_PEER_READY_SECONDS=soon is refused: ")
     assert not (tmp_path / "peer").exists()
+
+
+def test_a_start_without_docker_is_refused_with_the_ways_on(tmp_path: Path) -> None:
+    ran = run_peer(tmp_path, BEST_PEER_RUNTIME="docker", DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert f"the container engine at unix://{tmp_path}/none.sock does not answer" in line
+    assert "BEST_PEER_RUNTIME=process" in line
+    assert not (tmp_path / "peer" / "door.json").exists()
+
+
+def test_a_signal_ends_a_start_that_waits_for_the_container_engine(tmp_path: Path) -> None:
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path))
+        mute.listen()
+        mute.settimeout(SECONDS * 3)
+        starting = subprocess.Popen(
+            [sys.executable, "-m", "peer"],
+            env={**environment(tmp_path), "BEST_PEER_RUNTIME": "docker", "DOCKER_HOST": f"unix://{path}"},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            mute.accept()[0].close()  # it has begun, and asks again
+            with mute.accept()[0]:
+                starting.send_signal(signal.SIGTERM)
+                out, _ = starting.communicate(timeout=SECONDS)
+        finally:
+            starting.kill()
+            starting.wait()
+    assert (starting.returncode, out) == (0, "")
 
 
 def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
