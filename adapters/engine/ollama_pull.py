@@ -135,7 +135,8 @@ class Pull:
                     return None
                 if parts.note(line):
                     silence.deadline = trio.current_time() + parts.silence_seconds
-                    progress(parts.percent)
+                # Also when it fell back: that is how far it is.
+                progress(parts.percent)
         return _broke_off(f"the engine ended it with status {reply.status} and no word of success")
 
 

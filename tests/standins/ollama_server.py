@@ -350,6 +350,8 @@ class Handler(BaseHTTPRequestHandler):
         }
 
     def _world(self, question: dict[str, Any]) -> None:
+        if question.get("pause_runner") and self.ollama._runner is not None:
+            self.ollama._runner.process.send_signal(signal.SIGSTOP)
         if question.get("kill_runner"):
             self.ollama.kill_runner()
         if "hang" in question:
