@@ -170,7 +170,7 @@ async def _open_programs(settings: Settings, folder: DataFolder, http: JsonHttp)
         case "process":
             yield _processes(settings, folder, http)
         case "fake":
-            yield _pretended(folder)
+            yield _pretended(settings, folder)
 
 
 @asynccontextmanager
@@ -248,9 +248,13 @@ def _processes(settings: Settings, folder: DataFolder, http: JsonHttp) -> _Progr
     return _Programs(runtime, {llamacpp.name: llamacpp}, (_learn_digests(models),))
 
 
-def _pretended(folder: DataFolder) -> _Programs:
+def _pretended(settings: Settings, folder: DataFolder) -> _Programs:
     runtime = FakeRuntime(folder.path, isolation="container", scripts=obeys)
-    engines = {name: FakeEngine(name, lives=runtime.is_running) for name in get_args(EngineName)}
+    images = {"ollama": settings.ollama_image or OLLAMA_IMAGE, "vllm": settings.vllm_image}
+    engines = {
+        name: FakeEngine(name, lives=runtime.is_running, reference=images.get(name))
+        for name in get_args(EngineName)
+    }
     return _Programs(runtime, engines)
 
 

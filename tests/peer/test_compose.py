@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from adapters.engine import ollama, vllm
+from adapters.gpu.fake import cpu_device
 from adapters.models.ollama_store import StoreUnreadable
 from peer import compose
 from peer.compose import Peer, RuntimeRefused, open_peer
@@ -47,6 +48,15 @@ async def test_each_runtime_comes_with_the_engines_it_can_run(
         assert set(house.engines) == engines
         assert house.runtime.has_jobs is has_jobs
         assert (house.runtime.images is not None) is has_images
+
+
+async def test_what_seems_to_run_in_containers_has_images_too(tmp_path: Path) -> None:
+    async with peer_of(
+        tmp_path, BEST_PEER_RUNTIME="fake", BEST_PEER_OLLAMA_IMAGE="mirror.example/ollama:1"
+    ) as peer:
+        engines = peer.house.engines
+        named = {name: engine.image(cpu_device()) for name, engine in engines.items()}
+        assert named == {"llamacpp": None, "ollama": "mirror.example/ollama:1", "vllm": VLLM_IMAGE}
 
 
 async def test_what_was_set_reaches_the_house(tmp_path: Path) -> None:
