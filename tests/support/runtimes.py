@@ -165,6 +165,19 @@ class DockerWorld:
         async with docker_runtime(self.client, self.instance) as other:
             await other.start(self.spec(workload))
 
+    def job(
+        self, *command: str, workload: str = "job-1", memory: int | None = None, **program: Any
+    ) -> WorkloadSpec:
+        """A workload that runs a command in the world's image, which has a shell and a Python."""
+        container = Container(image=program.pop("image", self.image), command=command or None, **program)
+        return WorkloadSpec(workload, "h-1", container, memory_bytes=memory)
+
+    async def run(self, spec: WorkloadSpec) -> Exit:
+        """Start a workload and wait for its end."""
+        with trio.fail_after(60):
+            await self.runtime.start(spec)
+            return await self.runtime.wait(spec.workload)
+
 
 @asynccontextmanager
 async def open_docker_world(bed: DockerBed, *, socket: Path | None = None) -> AsyncIterator[DockerWorld]:

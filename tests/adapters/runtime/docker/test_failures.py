@@ -67,7 +67,7 @@ TOO_OLD = "requirement error: unsatisfied condition: cuda>=13.0, please update y
         ("mkdir /var/lib/docker/overlay2/1-init: no space left on device", "NO_ROOM", "docker system df"),
         ("write /var/lib/docker/x: disk quota exceeded", "NO_ROOM", "docker system df"),
         (
-            f"{MOUNT}not a directory: unknown: Are you trying to mount a directory onto a file (or vice-versa)?",
+            f"{MOUNT}not a directory: unknown: Are you trying to mount a directory onto a file?",
             "START_FAILED",
             "with a folder there",
         ),
