@@ -5,6 +5,7 @@ child of its own. What is promised is kept by what it is started with; see `PROG
 """
 
 import importlib.util
+import logging
 import os
 import secrets
 import shutil
@@ -41,6 +42,8 @@ from adapters.models.folder import Held, ModelFolder
 from adapters.models.gguf import Facts
 from adapters.runtime.port import API_KEY, Executable, Exit, Handle
 
+logger = logging.getLogger("best_peer.engine")
+
 SETTING: Final = "BEST_PEER_LLAMA_SERVER"
 PACKAGE: Final = "xllamacpp"
 SCRIPT: Final = Path(__file__).with_name("xllama_server.py")
@@ -55,6 +58,8 @@ LAST_POLL_SECONDS: Final = 1.0
 """How often a loading engine is asked whether it is ready: at first often, since a small model loads in half
 a second, then seldom."""
 ALIVE_SECONDS: Final = 5.0
+MAX_NAMED: Final = 10
+"""Models that a refusal names."""
 KEY_BYTES: Final = 32
 
 PROGRAM_OPTIONS: Final = (
@@ -153,7 +158,7 @@ class LlamaCpp:
         try:
             held = await self.folder.resolve(model)
         except NotHeld as fault:
-            raise ModelNotFound(fault.reason, fix=fault.fix) from fault
+            raise ModelNotFound(fault.reason, fix=await self._what_to_name()) from fault
         except ModelFault as fault:
             raise ModelUnusable(fault.reason, fix=fault.fix) from fault
         needs = needs_of(_facts(held))
@@ -239,6 +244,14 @@ class LlamaCpp:
             return True
         return False
 
+    async def _what_to_name(self) -> str:
+        """What to send in place of a model that is not there: only what can be deployed is named."""
+        names = [model.name for model in await self.models()]
+        if not names:
+            return "ask the owner of the machine to add a model: none here can be deployed"
+        more = ", ..." if len(names) > MAX_NAMED else ""
+        return f"name one of these: {', '.join(names[:MAX_NAMED])}{more}"
+
     async def _is_loaded(self, handle: Handle, progress: Progress) -> bool:
         try:
             # One that accepts and says nothing is asked again.
@@ -259,26 +272,38 @@ class LlamaCpp:
             return None
         return found if isinstance(found, int) else None
 
+    def missing(self) -> str | None:
+        """What this machine's owner has to install, one line for the log; None where the program is there."""
+        if self.llama_server is not None:
+            if self.llama_server.is_file():
+                return None
+            return (
+                f"there is no llama-server at {self.llama_server}: set {SETTING} to where it is, "
+                f"or unset it to use the one in the {PACKAGE} package"
+            )
+        if _package_folder() is not None:
+            return None
+        return (
+            f"this machine has neither llama-server nor the Python package {PACKAGE}: "
+            f"pip install 'best-peer[cpu]', or set {SETTING} to a llama-server, and start the peer again"
+        )
+
     def _argv_start(self) -> tuple[str, ...]:
         """The program without its options.
 
         Raises:
-            EngineMissing: there is none.
+            EngineMissing: there is none; the owner's log says what to install, and no caller is told a path.
         """
-        if self.llama_server is not None:
-            if not self.llama_server.is_file():
-                raise EngineMissing(
-                    f"there is no llama-server at {self.llama_server}",
-                    fix=f"set {SETTING} to where it is, or unset it to use the one in the {PACKAGE} package",
-                )
-            return (str(self.llama_server),)
-        site = _package_folder()
-        if site is None:
+        missing = self.missing()
+        if missing is not None:
+            logger.warning("%s", missing)
             raise EngineMissing(
-                "this machine has neither llama-server nor the Python package xllamacpp",
-                fix=f"pip install 'best-peer[cpu]', or set {SETTING} to a llama-server",
+                "this peer has no program for the engine llamacpp",
+                fix="ask the owner of the machine to install it: the peer's log says what",
             )
-        return (sys.executable, "-I", "-S", str(SCRIPT), "--site", str(site))
+        if self.llama_server is not None:
+            return (str(self.llama_server),)
+        return (sys.executable, "-I", "-S", str(SCRIPT), "--site", str(_package_folder()))
 
     def _argv_rest(self, detail: Mapping[str, str]) -> tuple[str, ...]:
         threads = detail["threads"]

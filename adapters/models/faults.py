@@ -32,6 +32,18 @@ class BadName(ModelFault):
     code = "MODEL_NAME_INVALID"
 
 
+class Linked(ModelFault):
+    """Raised when what is kept under a name is a link, which is not followed."""
+
+    code = "MODEL_UNUSABLE"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is a link, and links are not followed",
+            fix=f"bring the file itself: best-peer models remove {name}, then best-peer models add FILE",
+        )
+
+
 class NameTaken(ModelFault):
     """Raised when the folder keeps another model under that name."""
 

@@ -1,7 +1,8 @@
 """The peer's own models: GGUF files in one folder, told apart by name and by digest (F19, F21).
 
 Nothing is downloaded here. A model comes in by `add_file` or `add_package`, or by its owner putting a file
-into the folder; links are not followed, so that what is served lies where the owner looks.
+into the folder. A link is not followed, so that what is served lies where the owner looks: it is listed with
+what to do, as is a file whose name no model can have.
 """
 
 import errno
@@ -10,8 +11,9 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -31,6 +33,7 @@ from adapters.models.faults import (
     BadName,
     Differs,
     InUse,
+    Linked,
     ModelFault,
     NameTaken,
     NoRoom,
@@ -107,7 +110,8 @@ class ModelFolder:
         def learn() -> None:
             for held in self._list():
                 if held.digest is None and held.problem is None:
-                    self._digest(held.path, told)
+                    with suppress(NotReadable):  # it was removed, or its rights changed
+                        self._digest(held.path, told)
 
         await self._run(learn)
 
@@ -170,20 +174,25 @@ class ModelFolder:
     def _list(self) -> tuple[Held, ...]:
         with _folder_errors(self.path):
             names = sorted(os.listdir(self.path)) if self.path.is_dir() else []
-        found = (self._held(name) for name in names if name.endswith(GGUF))
+        found = (self._held(name) for name in names if name.endswith(GGUF) and not name.startswith("."))
         return tuple([held for held in found if held is not None][:MAX_LISTED])
 
     def _held(self, file: str) -> Held | None:
-        path = self.path / file
-        if NAME.fullmatch(file) is None or path.is_symlink() or not path.is_file():
-            return None
+        path, name = self.path / file, file.removesuffix(GGUF)
         try:
-            state = path.stat()
+            state = path.lstat()
         except OSError:
             return None  # It was removed meanwhile.
+        is_link = stat.S_ISLNK(state.st_mode)
+        if not is_link and not stat.S_ISREG(state.st_mode):
+            return None
+        if NAME.fullmatch(file) is None:
+            return Held(name, path, state.st_size, None, None, _not_a_name(name))
+        if is_link:
+            return Held(name, path, state.st_size, None, None, Linked(name))
         facts = self._facts_of(path, state.st_size, state.st_mtime_ns)
         return Held(
-            name=file.removesuffix(GGUF),
+            name=name,
             path=path,
             size_bytes=state.st_size,
             digest=known_digest(path),
@@ -207,11 +216,12 @@ class ModelFolder:
     def _resolve(self, reference: str) -> Held:
         digest = checked(reference) if reference.startswith("sha256:") else None
         if digest is None:
-            held = self._held(reference.removesuffix(GGUF) + GGUF)
+            file = reference.removesuffix(GGUF) + GGUF
+            held = self._held(file) if NAME.fullmatch(file) else None
             if held is not None:
                 return held
         else:
-            listed = self._list()
+            listed = [held for held in self._list() if held.problem is None or held.digest is not None]
             # The known ones first: working one out takes seconds.
             for held in sorted(listed, key=lambda one: one.digest is None):
                 if (held.digest or self._digest(held.path, _nothing)) == digest:
@@ -240,7 +250,7 @@ class ModelFolder:
         with opening as source:
             if size_bytes is not None and source.size_bytes != size_bytes:
                 raise Differs(
-                    f"{source.name} has {source.size_bytes} bytes, {size_bytes} were announced",
+                    f"{source.name} has {source.size_bytes} bytes, and it was to have {size_bytes}",
                     fix="fetch the file again, to its end",
                 )
             path = self.path / file_name(name, source.name)
@@ -258,11 +268,14 @@ class ModelFolder:
         self, source: Source, path: Path, part: Path, file: BinaryIO, wanted: str | None, told: Told
     ) -> Held:
         found, size = copy_and_digest(source.stream, file, source.size_bytes, _check_cancelled, told)
-        if size != source.size_bytes or (wanted is not None and found != wanted):
+        if size != source.size_bytes:
             raise Differs(
-                f"{source.name} is {found} with {size} bytes,"
-                f" announced were {wanted or 'no digest'} and {source.size_bytes} bytes",
-                fix="fetch it again from where the digest was stated",
+                f"{source.name} changed while it was copied", fix="wait until it is whole, and add it again"
+            )
+        if wanted is not None and found != wanted:
+            raise Differs(
+                f"{source.name} is {found}, and it was to be {wanted}",
+                fix="fetch it again from where that digest is stated",
             )
         file.flush()
         os.fsync(file.fileno())
@@ -273,6 +286,8 @@ class ModelFolder:
                 _put(part, path)
             except FileExistsError:
                 held = self._held(path.name)
+        if held is not None and isinstance(held.problem, Linked):
+            raise NameTaken(held.problem.reason, fix=held.problem.fix)
         if held is not None and (held.digest or self._digest(path, _nothing)) != found:
             raise NameTaken(
                 f"another model is kept as {path.name.removesuffix(GGUF)}",
@@ -343,11 +358,15 @@ def file_name(name: str | None, original: str) -> str:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", original.removesuffix(GGUF)).lstrip(".-_")
         return (stem[: 128 - len(GGUF)] or "model") + GGUF
     if NAME.fullmatch(name.removesuffix(GGUF) + GGUF) is None:
-        raise BadName(
-            f"a model cannot be called {name[:128]!r}",
-            fix="use letters, digits, dot, dash and underscore, beginning with a letter or digit",
-        )
+        raise _not_a_name(name)
     return name.removesuffix(GGUF) + GGUF
+
+
+def _not_a_name(name: str) -> BadName:
+    return BadName(
+        f"a model cannot be called {name[:128]!r}",
+        fix="use letters, digits, dot, dash and underscore, beginning with a letter or digit",
+    )
 
 
 def _check_cancelled() -> None:

@@ -37,6 +37,7 @@ class Row:
     context_tokens: int | None
     least_memory_bytes: int | None
     problem: str | None
+    fix: str | None
 
 
 def list_models(*, json: Flag = False) -> None:
@@ -104,7 +105,7 @@ def add(
         raise _told(fault) from fault
     print(f"Added {row.name}: {describe_size(row.size_bytes)}, {row.digest}.")
     if row.problem is not None:
-        print(f"It cannot be deployed: {safe(row.problem)}.")
+        print(f"It cannot be deployed: {_problem(row)}.")
     elif row.least_memory_bytes is not None:
         least = describe_size(row.least_memory_bytes)
         print(f"An agent deploys it with deploy-model, engine llamacpp, from {least} of memory on.")
@@ -200,15 +201,16 @@ def _row(held: Held) -> Row:
     from adapters.engine.port import EngineFault
 
     context = least = None
-    problem = None if held.problem is None else held.problem.reason
+    fault: ModelFault | EngineFault | None = held.problem
     if held.facts is not None:
         try:
             needs = needs_of(held.facts)
-        except EngineFault as fault:
-            problem = fault.reason
+        except EngineFault as unfit:
+            fault = unfit
         else:
             context, least = needs.context_tokens, needs.least_bytes
-    return Row(held.name, held.size_bytes, held.digest, context, least, problem)
+    problem, fix = (None, None) if fault is None else (fault.reason, fault.fix)
+    return Row(held.name, held.size_bytes, held.digest, context, least, problem, fix)
 
 
 def _show(path: Path, rows: list[Row]) -> None:
@@ -237,7 +239,11 @@ def _show(path: Path, rows: list[Row]) -> None:
     )
     for row in rows:
         if row.problem is not None:
-            print(f"{safe(row.name)} cannot be deployed: {safe(row.problem)}.")
+            print(f"{safe(row.name)} cannot be deployed: {_problem(row)}.")
+
+
+def _problem(row: Row) -> str:
+    return f"{safe(row.problem)}; {safe(row.fix)}"
 
 
 def _told(fault: ModelFault) -> CommandError:

@@ -24,6 +24,7 @@ from adapters.engine.port import (
     EngineOutOfMemory,
     EngineUnreachable,
     Message,
+    ModelNotFound,
     ModelUnusable,
     Plan,
     PortTaken,
@@ -123,17 +124,53 @@ async def test_a_file_cut_short_is_refused_before_it_is_promised(
         await llamacpp.engine.plan("cut", 100 * MIB)
 
 
-async def test_a_machine_with_no_llamacpp_says_how_to_get_one(
-    models: ModelFolder, chat: OpenAiChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_setting", [True, False])
+async def test_a_machine_with_no_llamacpp_tells_its_owner_what_to_install_and_a_caller_to_ask(
+    models: ModelFolder,
+    chat: OpenAiChat,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    has_setting: bool,
 ) -> None:
-    with pytest.raises(EngineMissing, match="no llama-server at") as caught:
-        await LlamaCpp(models, chat, 2, llama_server=tmp_path / "none").plan("tiny", 100 * MIB)
-    assert "BEST_PEER_LLAMA_SERVER" in caught.value.fix
-
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EngineMissing, match="neither llama-server nor") as caught:
-        await LlamaCpp(models, chat, 2).plan("tiny", 100 * MIB)
-    assert "pip install 'best-peer[cpu]'" in caught.value.fix
+    engine = LlamaCpp(models, chat, 2, llama_server=tmp_path / "none" if has_setting else None)
+    said = f"no llama-server at {tmp_path}/none" if has_setting else "pip install 'best-peer[cpu]'"
+    assert said in (engine.missing() or "")
+    assert "BEST_PEER_LLAMA_SERVER" in (engine.missing() or "")
+
+    with pytest.raises(EngineMissing, match="no program for the engine llamacpp") as caught:
+        await engine.plan("tiny", 100 * MIB)
+
+    assert "ask the owner of the machine to install it" in caught.value.fix
+    assert "pip" not in caught.value.fix
+    assert str(tmp_path) not in caught.value.reason + caught.value.fix
+    assert said in caplog.text
+
+
+async def test_nothing_is_missing_where_there_is_a_program(llamacpp: Served, tmp_path: Path) -> None:
+    assert isinstance(llamacpp.engine, LlamaCpp)
+    assert llamacpp.engine.missing() is None
+    assert attrs.evolve(llamacpp.engine, llama_server=owners_server(tmp_path)).missing() is None
+
+
+async def test_a_model_that_is_not_there_is_refused_with_those_that_can_be_deployed_alone(
+    llamacpp: Served, models: ModelFolder, tmp_path: Path
+) -> None:
+    """What else lies in the folder is the owner's, and nothing that a tenant may see."""
+    (models.path / "diary.gguf").write_text("no model")
+    (models.path / "elsewhere.gguf").symlink_to(tmp_path / "other.gguf")
+    write_tiny_model(models.path / "vectors.gguf", extra={"llama.pooling_type": 1})
+
+    for name in ("none", "sha256:" + "0" * 64):
+        with pytest.raises(ModelNotFound) as caught:
+            await llamacpp.engine.plan(name, 100 * MIB)
+        assert caught.value.fix == "name one of these: tiny"
+
+    os.unlink(models.path / "tiny.gguf")
+    with pytest.raises(ModelNotFound) as caught:
+        await llamacpp.engine.plan("none", 100 * MIB)
+    assert "ask the owner of the machine to add a model" in caught.value.fix
 
 
 async def test_neither_arguments_nor_output_name_the_owners_paths(

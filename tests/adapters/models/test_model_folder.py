@@ -17,6 +17,7 @@ from adapters.models.faults import (
     BadName,
     Differs,
     InUse,
+    Linked,
     ModelFault,
     NameTaken,
     NoRoom,
@@ -122,9 +123,14 @@ async def test_what_is_announced_is_checked(models: ModelFolder, source: Path) -
     added = await models.add_file(source, digest=sha256(source), size_bytes=size_of(source))
     assert added.digest == sha256(source)
 
-    for wrong in ({"digest": "sha256:" + "0" * 64}, {"size_bytes": 7}, {"digest": "md5:0"}):
-        with pytest.raises(Differs):
+    for wrong, said in (
+        ({"digest": "sha256:" + "0" * 64}, f"tiny.gguf is {sha256(source)}, and it was to be sha256:0000"),
+        ({"size_bytes": 7}, f"has {size_of(source)} bytes, and it was to have 7"),
+        ({"digest": "md5:0"}, "md5:0 is no SHA-256 digest"),
+    ):
+        with pytest.raises(Differs, match=said) as caught:
             await models.add_file(source, name="other", **wrong)
+        assert ("bytes" in caught.value.reason) is ("size_bytes" in wrong), "of what was asked alone"
     assert kept(models) == ["tiny.gguf", "tiny.gguf.sha256"]
 
 
@@ -220,16 +226,65 @@ async def test_a_name_that_leaves_the_folder_is_refused(models: ModelFolder, sou
         await models.resolve(name)
 
 
-async def test_links_are_not_followed_out_of_the_folder(models: ModelFolder, source: Path) -> None:
+async def test_a_link_is_listed_with_what_to_do_and_is_not_followed(
+    models: ModelFolder, source: Path
+) -> None:
     models.path.mkdir()
     (models.path / "link.gguf").symlink_to(source)
+    (models.path / "nowhere.gguf").symlink_to(source.with_name("none.gguf"))
 
-    assert await models.list() == ()
+    link, nowhere = await models.list()
+
+    assert (link.name, nowhere.name) == ("link", "nowhere")
+    for held in (link, nowhere):
+        assert isinstance(held.problem, Linked)
+        assert (held.facts, held.digest) == (None, None)
+        assert f"best-peer models remove {held.name}" in held.problem.fix
+        assert str(source) not in held.problem.reason + held.problem.fix
+    assert isinstance((await models.resolve("link")).problem, Linked)
+    await models.learn_digests()
     with pytest.raises(NotHeld):
-        await models.resolve("link")
-    with pytest.raises(NameTaken):
-        await models.add_file(source, name="link")
+        await models.resolve(sha256(source))
+    assert kept(models) == ["link.gguf", "nowhere.gguf"]
+
+
+async def test_what_the_fix_for_a_link_says_mends_it(models: ModelFolder, source: Path) -> None:
+    models.path.mkdir()
+    (models.path / "tiny.gguf").symlink_to(source)
+    with pytest.raises(NameTaken, match="tiny is a link"):
+        await models.add_file(source)
+
+    await models.remove("tiny", used_by=nobody)
+    added = await models.add_file(source)
+
+    assert added.problem is None
     assert size_of(source) > 0
+
+
+async def test_a_file_whose_name_no_model_can_have_is_listed_with_what_to_do(
+    models: ModelFolder, source: Path
+) -> None:
+    models.path.mkdir()
+    os.rename(source, models.path / "my model.gguf")
+    (models.path / ".hidden.gguf").write_text("words")
+    (models.path / "folder.gguf").mkdir()
+
+    (held,) = await models.list()
+
+    assert held.name == "my model"
+    assert isinstance(held.problem, BadName)
+    with pytest.raises(NotHeld):
+        await models.resolve("my model")
+
+
+async def test_what_is_no_model_is_not_read_whole_to_find_another(models: ModelFolder, source: Path) -> None:
+    digest = sha256(source)
+    models.path.mkdir()
+    os.rename(source, models.path / "mine.gguf")
+    (models.path / "a-film.gguf").write_text("words")
+
+    assert (await models.resolve(digest)).name == "mine"
+    assert kept(models) == ["a-film.gguf", "mine.gguf", "mine.gguf.sha256"]
 
 
 async def test_a_broken_file_is_listed_with_what_is_wrong(models: ModelFolder) -> None:

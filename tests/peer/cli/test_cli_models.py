@@ -67,7 +67,7 @@ def test_a_model_is_listed_with_what_it_takes(held: Path, cli: Callable[..., Ran
     assert only["size_bytes"] == held.stat().st_size
     assert only["context_tokens"] == 512
     assert only["least_memory_bytes"] > held.stat().st_size
-    assert only["problem"] is None
+    assert (only["problem"], only["fix"]) == (None, None)
 
 
 def test_a_file_that_is_no_model_is_listed_with_its_problem(held: Path, cli: Callable[..., Ran]) -> None:
@@ -79,6 +79,21 @@ def test_a_file_that_is_no_model_is_listed_with_its_problem(held: Path, cli: Cal
     problems = {each["name"]: each["problem"] for each in cli("models", "--json").json["models"]}
     assert problems["tiny"] is None
     assert problems["broken"]
+
+
+def test_a_link_is_listed_with_what_to_do(held: Path, model: Path, cli: Callable[..., Ran]) -> None:
+    """The file lies elsewhere, and its owner was told nothing at all."""
+    held.with_name("linked.gguf").symlink_to(model)
+    out = cli("models").out
+    assert "linked cannot be deployed: linked is a link, and links are not followed; bring the file" in out
+    linked, tiny = cli("models", "--json").json["models"]
+    assert linked["problem"] == "linked is a link, and links are not followed"
+    assert "best-peer models remove linked" in linked["fix"]
+    assert tiny["problem"] is None
+    assert cli("models", "remove", "linked").code == 0
+    assert cli("models", "add", str(model), "--name", "linked").code == 0
+    assert model.exists()
+    assert "cannot be deployed" not in cli("models").out
 
 
 def test_a_file_is_brought_in_and_checked(data: Path, model: Path, cli: Callable[..., Ran]) -> None:
@@ -115,9 +130,9 @@ def test_a_model_that_cannot_hold_a_conversation_is_added_with_a_word(
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
-        ("{model}", ("--sha256", "0" * 64), "fetch it again"),
+        ("{model}", ("--sha256", "0" * 64), "it was to be sha256:0000"),
         ("{model}", ("--sha256", "zz"), "64 hex digits"),
-        ("{model}", ("--size", "7"), "7 were announced"),
+        ("{model}", ("--size", "7"), "it was to have 7"),
         ("{model}", ("--name", "../up"), "cannot be called"),
         ("{model}", ("--size", "x"), "--size: expected bytes"),
         ("./none.gguf", (), "there is no file ./none.gguf"),
