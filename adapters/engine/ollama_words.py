@@ -207,7 +207,16 @@ def _ended_store(words: str) -> EngineFault:
     )
 
 
+def _ended_installed(words: str) -> EngineFault:
+    return EngineEnded(
+        words.removeprefix(": "),
+        fix="deploy the model again, once the owner of this machine has Ollama running",
+    )
+
+
 _END_SIGNS: Final[Signs] = (
+    # What the native runtime itself says of an end.
+    (("ollama that is installed",), _ended_installed),
     (("out of memory", "cannot allocate memory", "cudamalloc failed"), _no_memory),
     (("no space left",), _no_room),
     (("driver version is insufficient", "cuda driver version"), _ended_driver),
