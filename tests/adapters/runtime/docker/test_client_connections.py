@@ -135,11 +135,12 @@ async def test_no_number_of_streams_keeps_a_short_call_waiting(tmp_path: Path) -
                 task_status.started()
                 await anext(pieces)
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(150):
-                await nursery.start(listen)
-            assert await client.call("GET", "/info", timeout=10) == {"is": "here"}
-            nursery.cancel_scope.cancel()
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                for _ in range(150):
+                    await nursery.start(listen)
+                assert await client.call("GET", "/info", timeout=10) == {"is": "here"}
+                nursery.cancel_scope.cancel()
 
 
 async def test_a_burst_of_cancelled_calls_costs_no_later_one_its_connection(tmp_path: Path) -> None:
