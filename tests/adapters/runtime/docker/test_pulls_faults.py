@@ -17,6 +17,8 @@ from adapters.images.reference import parse
 from adapters.runtime.docker.registry_faults import pull_fault, resolve_fault
 
 ASKED = parse("registry.example:5000/team/thing:1")
+GET = 'Get "http://registry.example:5000/v2/"'
+HEAD = 'Head "http://registry.example:5000/v2/team/thing/manifests/1"'
 TOKEN = RegistryToken("registry.example:5000", "tttooken")
 DENIED = (
     "errors:\ndenied: requested access to the resource is denied\nunauthorized: authentication required\n"
