@@ -142,9 +142,14 @@ class Desk:
         engine = self._house.engines.get(body.engine)
         if engine is None:
             engines = sorted(self._house.engines)
+            instead = (
+                f"deploy with one of: {', '.join(engines)}"
+                if engines
+                else "ask the owner of the machine to install one: the peer's log says what"
+            )
             raise Refusal(
                 "ENGINE_UNAVAILABLE",
-                f"this peer has no engine {body.engine}; deploy with one of: {', '.join(engines)}",
+                f"this peer has no engine {body.engine}; {instead}",
                 engine=body.engine,
                 engines=engines,
             )

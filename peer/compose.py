@@ -32,6 +32,7 @@ from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import Engine, EngineName
 from adapters.engine.vllm import Vllm
 from adapters.gpu.host import HostGpu
+from adapters.models.faults import ModelFault
 from adapters.models.folder import ModelFolder
 from adapters.models.ollama_store import OllamaStore, StoreUnreadable
 from adapters.runtime.docker.client import PATIENCE_SECONDS, DockerClient
@@ -245,7 +246,12 @@ def _processes(settings: Settings, folder: DataFolder, http: JsonHttp) -> _Progr
         llama_server=find_llama_server(settings.llama_server),
     )
     runtime = ProcessRuntime(folder.path, folder.instance_id)
-    return _Programs(runtime, {llamacpp.name: llamacpp}, (_learn_digests(models),))
+    background = (_learn_digests(models),)
+    missing = llamacpp.missing()
+    if missing is not None:
+        logger.warning("%s; until then no model can be deployed", missing)
+        return _Programs(runtime, {}, background)
+    return _Programs(runtime, {llamacpp.name: llamacpp}, background)
 
 
 def _pretended(settings: Settings, folder: DataFolder) -> _Programs:
@@ -263,6 +269,9 @@ def _learn_digests(models: ModelFolder) -> ChildSpec:
 
     class Learn:
         async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to it
-            await models.learn_digests()
+            try:
+                await models.learn_digests()
+            except ModelFault as fault:
+                logger.warning("no digest of a model is worked out: %s; %s", fault.reason, fault.fix)
 
     return ChildSpec("model digests", Learn, capacity=0)

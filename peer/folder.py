@@ -88,6 +88,8 @@ class DoorRecord:
     """The PEM file to pin; None where the door serves plain http."""
     pid: int
     version: str
+    models: str | None = None
+    """The folder its models lie in; None in the record of a version that did not say."""
 
     @classmethod
     def read(cls, path: Path) -> DoorRecord:
@@ -259,8 +261,15 @@ def is_held(folder: Path) -> bool:
         return True
     except FileNotFoundError:
         return False
+    except PermissionError as error:
+        owner = _owner(folder / "lock")
+        raise FolderNotOurs(
+            folder, f"only {owner} may look into {folder}: run this as {owner}, or {_CHOOSE}"
+        ) from error
     except OSError as error:
-        raise FolderUnusable(folder, f"cannot look into {folder}: {error.strerror or error}") from error
+        raise FolderUnusable(
+            folder, f"cannot look into {folder} ({error.strerror or error}): mend that, or {_CHOOSE}"
+        ) from error
     return False
 
 

@@ -96,7 +96,7 @@ async def _serve_until_stopped(
     stop.services = services
     async with trio.open_nursery() as nursery:
         await nursery.start(services.run)
-        _record(peer.folder, endpoint, front.address, tls)
+        _record(peer, endpoint, front.address, tls)
         gc.collect()
         gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
         announce(_ready_line(endpoint, front.address, peer.folder.path, tls))
@@ -137,7 +137,8 @@ class Work:
         house = self._peer.house
         async with trio.open_nursery() as nursery:
             await nursery.start(house.workers.run)
-            house.workers.spawn(revoker_spec(house, self._peer.tree))
+            for spec in (revoker_spec(house, self._peer.tree), *self._peer.background):
+                house.workers.spawn(spec)
             self._peer.tree.recover()
             task_status.started()
 
@@ -210,14 +211,15 @@ def _tls(settings: Settings, folder: DataFolder, endpoint: Endpoint) -> Tls | No
     return Tls(made.cert_path, made.key_path)
 
 
-def _record(folder: DataFolder, endpoint: Endpoint, address: tuple[str, int], tls: Tls | None) -> None:
+def _record(peer: Peer, endpoint: Endpoint, address: tuple[str, int], tls: Tls | None) -> None:
     DoorRecord(
         endpoint=str(endpoint),
         listen=(f"{bracketed(address[0])}:{address[1]}",),
         certificate=None if tls is None else str(tls.certificate),
         pid=os.getpid(),
         version=product_version(),
-    ).write(folder.door)
+        models=str(peer.settings.models),
+    ).write(peer.folder.door)
 
 
 def _ready_line(endpoint: Endpoint, address: tuple[str, int], data: Path, tls: Tls | None) -> str:

@@ -48,13 +48,19 @@ def _show(answer: Json) -> None:
             ("data", str(answer.get("data", UNKNOWN))),
             ("version", str(version)),
             ("streams", f"{answer.get('streams', UNKNOWN)} open"),
-            *[_engine(each) for each in _dicts(answer.get("engines"))],
+            *_engines(_dicts(answer.get("engines"))),
         ]
     )
     print()
     _devices(_dicts(answer.get("devices")))
     _workloads(_dicts(answer.get("workloads", {}).get("deployments")), names)
     _keys(keys)
+
+
+def _engines(engines: list[Json]) -> list[tuple[str, str]]:
+    if not engines:
+        return [("engines", "none: the peer's log says what to install")]
+    return [_engine(each) for each in engines]
 
 
 def _engine(engine: Json) -> tuple[str, str]:

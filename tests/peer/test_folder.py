@@ -18,10 +18,12 @@ from adapters.files import write_private
 from peer.folder import (
     DataFolder,
     DoorRecord,
+    FolderError,
     FolderInUse,
     FolderNotOurs,
     FolderUnusable,
     NoDoor,
+    is_held,
     read_admin_token,
 )
 
@@ -198,6 +200,28 @@ def test_the_command_line_is_told_what_it_lacks(tmp_path: Path, monkeypatch: pyt
         pretend_to_be_somebody_else(monkeypatch)
         with pytest.raises(FolderNotOurs, match=r"belongs to .*: run this as"):
             read_admin_token(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "said"),
+    [
+        (
+            errno.EACCES,
+            FolderNotOurs,
+            r"only \S+ may look into .*: run this as \S+, or choose another folder",
+        ),
+        (errno.EIO, FolderUnusable, r"cannot look into .* \(Input/output error\): mend that, or choose"),
+    ],
+)
+def test_a_folder_that_may_not_be_looked_into_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[FolderError], said: str
+) -> None:
+    def refuse(*arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(kind, match=said):
+        is_held(tmp_path)
 
 
 def test_the_door_record_stands_while_the_peer_serves(tmp_path: Path) -> None:
