@@ -16,17 +16,18 @@ INTERVAL_SECONDS = 5
 """How often a device may poll; each poll that comes sooner makes it wait this much longer (RFC 8628 3.5)."""
 
 PER_CLIENT, PER_ADDRESS, IN_ALL = 5, 16, 64
-"""Codes that may wait: from one client at one address, from one address, at the door.
+"""Codes that may wait: from one client at one address, from one address, from everywhere but this machine."""
 
-This machine's own are counted at the door alone: a proxy on it would make one address of everybody.
-"""
+FROM_LOOPBACK = 1024
+"""Codes of this machine's own that may wait, counted under none of the above: a proxy on it would make one
+address of everybody, and what runs on it could shut everybody out. Three megabytes at most."""
 
 REMEMBERED = 1024
-"""Ended codes kept, so that a late approval or poll learns whether its code was used or ran out."""
+"""Ended codes kept, so that a late approval or poll learns whether its code was used, denied or ran out."""
 
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no words, and nothing that reads as a digit (RFC 8628 6.1)
 
-State = Literal["pending", "approved", "used", "expired"]
+State = Literal["pending", "approved", "used", "denied", "expired"]
 Lifetime = Literal["durable", "session"]
 
 
@@ -58,6 +59,7 @@ class Code:
     Args:
         device_digest: of the code the device polls with; that code itself is never kept.
         user_code: what the person approves.
+        group: what its address is counted as; None for this machine.
         name: the connection's name.
     """
 
@@ -65,6 +67,7 @@ class Code:
     user_code: str
     client_id: str
     address: str | None
+    group: str | None
     name: str
     agent_label: str | None
     lifetime: Lifetime
@@ -111,7 +114,8 @@ class Codes:
             TooManyCodes: a ceiling is reached.
         """
         self._expire()
-        self._check_ceilings(client_id, address)
+        group = None if is_loopback(address) else address_group(address)
+        self._check_ceilings(client_id, group)
         device_code = secrets.token_urlsafe(32)
         user_code = self._new_user_code()
         code = Code(
@@ -119,6 +123,7 @@ class Codes:
             user_code=user_code,
             client_id=client_id,
             address=address,
+            group=group,
             name=name,
             agent_label=agent_label,
             lifetime=lifetime,
@@ -155,17 +160,18 @@ class Codes:
         return len(self._by_device)
 
     def _expire(self) -> None:
+        # All wait equally long, and stand in the order they began.
         now = self._now()
-        for code in [c for c in self._by_device.values() if now >= c.expires_at]:
-            self.end(code, "expired")
+        while self._by_device and now >= (oldest := next(iter(self._by_device.values()))).expires_at:
+            self.end(oldest, "expired")
 
-    def _check_ceilings(self, client_id: str, address: str | None) -> None:
-        waiting = list(self._by_device.values())
-        self._check(waiting, IN_ALL)
-        if is_loopback(address):
+    def _check_ceilings(self, client_id: str, group: str | None) -> None:
+        waiting = self._by_device.values()
+        if group is None:
+            self._check([c for c in waiting if c.group is None], FROM_LOOPBACK)
             return
-        group = address_group(address)
-        same = [c for c in waiting if not is_loopback(c.address) and address_group(c.address) == group]
+        self._check([c for c in waiting if c.group is not None], IN_ALL)
+        same = [c for c in waiting if c.group == group]
         self._check(same, PER_ADDRESS)
         self._check([c for c in same if c.client_id == client_id], PER_CLIENT)
 

@@ -129,8 +129,11 @@ class Registrar:
         code = self._codes.by_user(normal)
         if code is None:
             return Waiting(normal, self._ended(normal) or "unknown")
+        return self._waiting(code)
+
+    def _waiting(self, code: Code) -> Waiting:
         return Waiting(
-            user_code=normal,
+            user_code=code.user_code,
             state=code.state,
             name=code.name,
             client_id=code.client_id,
@@ -141,12 +144,14 @@ class Registrar:
         )
 
     def _ended(self, user_code: str) -> State | None:
-        """How a code stands that does not wait: also one that was approved before a restart."""
+        """How a code stands that does not wait: also one that was approved or used before a restart."""
         state = self._codes.ended(user_code)
+        if state is not None:
+            return state
         approved = self._store.ring.approved_under(user_code)
-        if state is None and approved is not None:
+        if approved is not None:
             return "expired" if self._is_late(approved) else "approved"
-        return state
+        return "used" if self._store.ring.was_used(user_code) else None
 
     def _is_late(self, approved: Approved) -> bool:
         return self._clock.now_ms() - approved.approved_ms > LIFETIME_SECONDS * 1000
@@ -155,13 +160,12 @@ class Registrar:
         """Approve a waiting code; the device's next poll gets a key.
 
         Raises:
-            Refusal: UNKNOWN_CODE, CODE_USED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT; the approver's own.
+            Refusal: UNKNOWN_CODE, CODE_USED, CODE_DENIED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT; the
+                approver's own.
             NoRoom, JournalUnavailable: nothing was approved.
         """
-        normal = normal_user_code(user_code)
-        code = self._codes.by_user(normal)
-        if code is None or code.state != "pending":
-            raise _no_code(normal, code.state if code else self._ended(normal))
+        code = self._pending(user_code)
+        normal = code.user_code
         check_grant(grant, is_session=code.lifetime == "session")
         granted = await self._approver.admit(
             Registration(normal, code.name, code.client_id, code.agent_label, code.address), grant
@@ -188,17 +192,41 @@ class Registrar:
             raise
         return approved
 
+    def deny(self, user_code: str) -> Waiting:
+        """Turn a waiting code away: its device's next poll is told so, and its place is free (RFC 8628 3.5).
+
+        Raises:
+            Refusal: UNKNOWN_CODE, CODE_USED, CODE_DENIED, CODE_EXPIRED, CODE_APPROVED.
+        """
+        code = self._pending(user_code)
+        self._codes.end(code, "denied")
+        return self._waiting(code)
+
+    def _pending(self, user_code: str) -> Code:
+        """The code that waits for its approval.
+
+        Raises:
+            Refusal: it does not, and how it stands.
+        """
+        normal = normal_user_code(user_code)
+        code = self._codes.by_user(normal)
+        if code is None or code.state != "pending":
+            raise _no_code(normal, code.state if code else self._ended(normal))
+        return code
+
     async def poll(self, device_code: str, client_id: str) -> Credential:
         """A device asks for its key; each device code is answered with one once.
 
         Raises:
-            PollRefused: authorization_pending, slow_down, expired_token, invalid_grant.
+            PollRefused: authorization_pending, slow_down, access_denied, expired_token, invalid_grant.
             NoRoom, JournalUnavailable: nothing was issued; poll again.
         """
         device = digest(device_code)
         code = self._codes.by_device(device)
         if code is None and self._codes.ended(device) == "expired":
             raise PollRefused("expired_token", "this code has run out; begin again")
+        if code is None and self._codes.ended(device) == "denied":
+            raise PollRefused("access_denied", "the owner of this machine turned this sign-in away")
         if code is not None:
             if code.client_id != client_id:
                 raise PollRefused("invalid_grant", "this device_code belongs to another client_id")
@@ -292,7 +320,15 @@ def _no_code(user_code: str, state: str | None) -> Refusal:
         case "used":
             return Refusal("CODE_USED", f"{user_code} was used already: its agent has its key")
         case "approved":
-            return Refusal("CODE_APPROVED", f"{user_code} is approved already; its agent fetches its key")
+            return Refusal(
+                "CODE_APPROVED",
+                f"{user_code} is approved already: its agent fetches its key, "
+                "which best-peer revoke takes back",
+            )
+        case "denied":
+            return Refusal(
+                "CODE_DENIED", f"{user_code} was denied: its agent is told so; ask it to begin again"
+            )
         case "expired":
             return Refusal("CODE_EXPIRED", f"{user_code} has run out; ask the agent to begin again")
         case _:

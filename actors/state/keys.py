@@ -1,6 +1,6 @@
 """Keys: who may do what, folded from the records of their issue and end (F12, F13)."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 import msgspec
@@ -119,6 +119,9 @@ class WorkEnded(msgspec.Struct, tag="work-ended", tag_field="record", kw_only=Tr
 
 KeyRecord = Issued | Approved | Revoked | WorkEnded
 
+REMEMBERED_CODES: Final = 1024
+"""Used codes kept, the latest, so that a second approval learns of it, across restarts too."""
+
 
 class KeyRing:
     """The fold of key records. Finding a key costs the same however many there are."""
@@ -128,6 +131,8 @@ class KeyRing:
         self._keys: dict[str, Key] = {}
         self._by_name: dict[str, list[str]] = {}
         self._approved: dict[str, Approved] = {}
+        self._used: dict[str, None] = {}
+        """User codes whose key was issued, the latest last."""
         self._ending: set[str] = set()
         self._work_ended: set[str] = set()
 
@@ -138,9 +143,10 @@ class KeyRing:
                 self._keys[key.holder] = key
                 self._by_digest[digest] = key.holder
                 self._by_name.setdefault(key.name, []).append(key.holder)
-                self._approved.pop(device, None)
+                self.redeem(device)
             case Approved():
                 self._approved[record.device_digest] = record
+                self._used.pop(record.user_code, None)
             case Revoked(holder=holder, at_ms=at_ms, ends_work=ends_work):
                 self.close(holder, at_ms, ends_work=ends_work)
             case WorkEnded(holder=holder):
@@ -149,7 +155,11 @@ class KeyRing:
 
     def redeem(self, device_digest: str) -> None:
         """Take an approval out before its key is durable, so that it is redeemed once."""
-        self._approved.pop(device_digest, None)
+        approved = self._approved.pop(device_digest, None)
+        if approved is not None:
+            self._used[approved.user_code] = None
+            if len(self._used) > REMEMBERED_CODES:
+                del self._used[next(iter(self._used))]
 
     def close(self, holder: str, at_ms: int, *, ends_work: bool) -> None:
         """Close a key at once; also before the disk has kept it (F13)."""
@@ -187,6 +197,10 @@ class KeyRing:
     def approved_under(self, user_code: str) -> Approved | None:
         """The same by its user code; there are few, since each waits ten minutes at most for its device."""
         return next((a for a in self._approved.values() if a.user_code == user_code), None)
+
+    def was_used(self, user_code: str) -> bool:
+        """Whether a code's key was issued, as far as that is remembered."""
+        return user_code in self._used
 
     def ending(self) -> tuple[str, ...]:
         """Holders whose key was taken back and whose work must end and was not seen to."""

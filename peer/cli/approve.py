@@ -6,10 +6,11 @@ from typing import Final, cast
 
 import attrs
 
-from actors.codes import is_loopback, normal_user_code
+from actors.codes import is_loopback
 from actors.rules.grants import check_grant, scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Scope
+from peer.cli.codes import read_code
 from peer.cli.grants import grant_words
 from peer.cli.options import Count, Duration, Flag, Size, Words
 from peer.cli.outcome import Refused
@@ -20,6 +21,7 @@ from peer.units import describe_duration
 _ENDED: Final = {
     "used": "was used already: its agent has its key",
     "approved": "is approved already: its agent fetches its key",
+    "denied": "was denied: ask the agent to begin its sign-in again",
     "expired": "has run out: ask the agent to begin its sign-in again",
     "unknown": "waits for nobody: look at the code again, it stands on the agent's side",
 }
@@ -84,9 +86,7 @@ def approve(
         accelerators_only: It never sees or uses this host's CPU.
         yes: Do not ask.
     """
-    user_code = normal_user_code(code)
-    if not user_code:
-        raise Refused(f"{safe(code, 40)} is no code: expected eight letters, such as BCDF-GHJK")
+    user_code = read_code(code)
     scopes = scopes_when_unsaid(memory) if may is None else may
     grant = Grant(
         scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # _check looks at them
@@ -115,7 +115,10 @@ def approve(
     for words in grant_words(grant, is_session=waiting.is_session):
         print(f"  {words}")
     if not yes and not confirm("Let it in?"):
-        raise Refused(f"{user_code} was not approved; it waits on until it runs out")
+        raise Refused(
+            f"{user_code} was not approved and still waits, until it runs out; "
+            f"to turn its agent away now: best-peer deny {user_code}"
+        )
     trio.run(door.post, "/admin/approve", {"user_code": user_code, **attrs.asdict(grant)})
     name = safe(waiting.name)
     print(f"{user_code} is approved: the agent's next poll gets its key, as {name}.")

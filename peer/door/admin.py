@@ -1,4 +1,4 @@
-"""The owner's routes, for the command line: approve, revoke, look (F12 to F14).
+"""The owner's routes, for the command line: approve, deny, revoke, look (F12 to F14).
 
 The admin token is checked before anything else: without it an approval learns neither whether a code waits
 nor which scopes there are.
@@ -43,6 +43,12 @@ class ApproveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     accelerators_only: bool = False
 
 
+class DenyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a denial: a code."""
+
+    user_code: _Text
+
+
 class RevokeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a revoke: a connection's name or a holder's id."""
 
@@ -50,7 +56,7 @@ class RevokeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep_running: bool = False
 
 
-_Body = TypeVar("_Body", ApproveRequest, RevokeRequest)
+_Body = TypeVar("_Body", ApproveRequest, DenyRequest, RevokeRequest)
 
 
 class Admin:
@@ -115,6 +121,20 @@ class Admin:
                 "agent_label": approved.agent_label,
                 "address": approved.address,
                 "grant": attrs.asdict(approved.grant),
+            }
+        )
+
+    async def deny(self, request: Request) -> Response:
+        """POST: turn an agent away (R11)."""
+        asked = await _body(request, DenyRequest)
+        denied = self._door.registrar.deny(asked.user_code)
+        return _json(
+            {
+                "user_code": denied.user_code,
+                "name": denied.name,
+                "client_id": denied.client_id,
+                "agent_label": denied.agent_label,
+                "address": denied.address,
             }
         )
 

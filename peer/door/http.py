@@ -195,6 +195,7 @@ def _admin_routes(app: QuartTrio, door: Door) -> None:
     routes: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
         ("GET", "pending", admin.pending),
         ("POST", "approve", admin.approve),
+        ("POST", "deny", admin.deny),
         ("POST", "revoke", admin.revoke),
         ("GET", "status", admin.status),
     ]

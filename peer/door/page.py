@@ -25,6 +25,7 @@ _PAGE: Final = Path(__file__).with_name("pages") / "device.html"
 _STEPS: Final = ("Asked", "Approved", "Signed in")
 _CHECK: Final = '<path d="M5 12.5l4.5 4.5L19 7.5"/>'
 _CLOCK: Final = '<circle cx="12" cy="12" r="8.5"/><path d="M12 7v5.2l3.2 2"/>'
+_CROSS: Final = '<path d="M7 7l10 10M17 7L7 17"/>'
 _QUESTION: Final = '<path d="M8 8.6a4 4 0 1 1 5.9 3.5c-1.2.6-1.9 1.4-1.9 2.9M12 19.2v.1"/>'
 
 
@@ -56,6 +57,12 @@ _LOOKS: Final = {
         refresh=APPROVED_SECONDS,
     ),
     "used": _Look("Signed in", "The agent has its key. You can close this page.", step=2, icon=_CHECK),
+    "denied": _Look(
+        "Turned away",
+        "The owner of this machine denied this sign-in, and its agent is told so.",
+        icon=_CROSS,
+        asks_for_a_code=True,
+    ),
     "expired": _Look(
         "This code has run out",
         "A code waits ten minutes. Ask the agent to begin again, and enter its new one.",
@@ -143,8 +150,9 @@ def _details(waiting: Waiting) -> str:
         f"{_command('approve', code)}"
         "<p>So its key may do everything. To lend a part of the machine, for a while:</p>"
         f"{_command('approve', code, '--may deploy,prompt', '--memory 4G', '--expires 8h')}"
-        '<p class="note"><b>Not yours?</b> Do nothing. Until it is approved the code has no effect, and it '
-        "runs out by itself.</p>"
+        '<p class="note"><b>Not yours?</b> Do nothing: until it is approved the code has no effect, and it '
+        "runs out by itself. To turn its agent away at once:</p>"
+        f"{_command('deny', code)}"
     )
 
 

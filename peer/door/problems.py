@@ -41,6 +41,7 @@ STATUS: Mapping[str, int] = {
     "ID_NOT_YOURS": 409,
     "CODE_USED": 409,
     "CODE_APPROVED": 409,
+    "CODE_DENIED": 409,
     "CODE_EXPIRED": 410,
     "PAYLOAD_TOO_LARGE": 413,
     "UNSUPPORTED_MEDIA_TYPE": 415,

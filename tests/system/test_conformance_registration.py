@@ -132,6 +132,13 @@ async def test_r10_r11_each_state_of_a_poll_has_its_error(door: OpenDoor, mock_c
     assert flat(await poll(client, device)) == "invalid_grant"
     assert flat(await poll(client, "no-such-device-code")) == "invalid_grant"
     assert flat(await poll(client, begun["user_code"])) == "invalid_grant"
+    refused, late = await begin(client), await begin(client)
+    assert (await door.admin("POST", "deny", json={"user_code": refused["user_code"]})).status_code == 200
+    for _ in range(2):
+        assert flat(await poll(client, refused["device_code"])) == "access_denied"
+    mock_clock.jump(600)
+    assert flat(await poll(client, late["device_code"])) == "expired_token"
+    assert flat(await poll(client, refused["device_code"])) == "access_denied"
     for form, expected in (
         ({"device_code": device, "client_id": "x"}, "invalid_request"),
         ({"grant_type": "password", "device_code": device, "client_id": "x"}, "unsupported_grant_type"),

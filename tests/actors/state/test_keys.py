@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.state.keys import Approved, Grant, Issued, Key, KeyRecord, KeyRing, Revoked, WorkEnded
+from actors.state.keys import (
+    REMEMBERED_CODES,
+    Approved,
+    Grant,
+    Issued,
+    Key,
+    KeyRecord,
+    KeyRing,
+    Revoked,
+    WorkEnded,
+)
 
 
 def key(holder: str = "h-1", name: str = "agent", **more: object) -> Key:
@@ -141,3 +151,32 @@ def test_records_in_any_order_leave_a_ring_that_holds_together(records: list[Key
         found = made.get(holder)
         assert found is not None
         assert found.revoked_ms is not None
+
+
+def test_used_codes_are_known_from_the_records_as_far_as_they_are_remembered() -> None:
+    def records(number: int) -> tuple[Approved, Issued]:
+        holder = f"h-{number}"
+        approved = Approved(
+            device_digest=f"device-{holder}",
+            user_code=f"code-{number}",
+            client_id="an-agent",
+            name="agent",
+            grant=Grant(),
+            approved_ms=0,
+        )
+        return approved, issued(holder)
+
+    made = ring(*records(0))
+    assert made.was_used("code-0")
+    approved, _ = records(1)
+    made.apply(approved)
+    assert not made.was_used("code-1")
+    made.redeem("device-h-1")
+    assert made.was_used("code-1")
+    made.apply(approved)  # its key was not kept
+    assert not made.was_used("code-1")
+    for number in range(2, REMEMBERED_CODES + 2):
+        for record in records(number):
+            made.apply(record)
+    assert not made.was_used("code-0")
+    assert made.was_used(f"code-{REMEMBERED_CODES + 1}")

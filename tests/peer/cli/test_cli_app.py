@@ -39,7 +39,7 @@ def test_help_lists_every_command_and_every_setting_with_its_default(cli: Callab
     for ran in (cli("--help"), cli("-h")):
         assert (ran.code, ran.err) == (0, "")
         words = ran.out.split()
-        assert {"approve", "revoke", "status", "events", "models"} <= set(words)
+        assert {"approve", "deny", "revoke", "status", "events", "models"} <= set(words)
         text = " ".join(words)
         for setting in settings_table():
             assert f"{setting.name} (default: {setting.default_words})" in text

@@ -151,6 +151,7 @@ def test_what_is_no_code_is_refused(door: FakeDoor, cli: Callable[..., Ran], cod
     ("state", "said"),
     [
         ("used", "was used already"),
+        ("denied", "was denied"),
         ("approved", "is approved already"),
         ("expired", "has run out"),
         ("unknown", "waits for nobody"),
@@ -215,7 +216,8 @@ def test_anything_but_yes_lets_nobody_in(
     on_a_terminal(monkeypatch, answer)
     ran = cli("approve", CODE)
     assert ran.code == 1
-    assert "was not approved" in ran.err
+    assert "was not approved and still waits" in ran.err
+    assert f"best-peer deny {CODE}" in ran.err
     door.only()
 
 

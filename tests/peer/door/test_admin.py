@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-ROUTES = [("GET", "pending"), ("POST", "approve"), ("POST", "revoke"), ("GET", "status")]
+ROUTES = [("GET", "pending"), ("POST", "approve"), ("POST", "deny"), ("POST", "revoke"), ("GET", "status")]
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ def test_a_waiting_code_shows_whom_it_lets_in_and_what_to_do() -> None:
         assert words in page.text
     assert "best-peer approve BCDF-GHJK" in page.text
     assert "--expires" in page.text
+    assert "best-peer deny BCDF-GHJK" in page.text
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,7 @@ def test_a_waiting_code_shows_whom_it_lets_in_and_what_to_do() -> None:
     [
         ("approved", "Approved"),
         ("used", "Signed in"),
+        ("denied", "Turned away"),
         ("expired", "run out"),
         ("unknown", "No sign-in waits"),
     ],
@@ -66,7 +68,7 @@ def test_a_waiting_code_shows_whom_it_lets_in_and_what_to_do() -> None:
 def test_each_state_says_what_it_is(state: str, words: str) -> None:
     page = Outline(approval_page(Waiting("BCDF-GHJK", state), ENDPOINT))
     assert words in page.text
-    assert ("input" in page.tags) is (state in {"expired", "unknown"})
+    assert ("input" in page.tags) is (state in {"denied", "expired", "unknown"})
 
 
 @pytest.mark.parametrize(

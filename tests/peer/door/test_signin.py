@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+import actors.codes
+from actors.approver import AdminTokenApprover, Registration
 from actors.codes import INTERVAL_SECONDS, LIFETIME_SECONDS
 from actors.log.journal import JournalUnavailable
+from actors.state.keys import Grant
 from adapters.clock.fake import FakeClock
 from tests.support.agents import DEVICE_GRANT, begin, poll
 from tests.support.answers import code, error, flat
@@ -81,14 +84,31 @@ async def test_an_address_is_counted_by_what_one_client_holds(
     assert (await begin_from(door, elsewhere)).status_code == 200
 
 
-async def test_sixty_four_wait_in_all_and_this_machine_is_counted_in_that_alone(door: OpenDoor) -> None:
-    for host in ("127.0.0.1", "::1", "127.8.8.8"):
-        for _ in range(17):
+LOOPBACK = ("127.0.0.1", "::1", "127.8.8.8", "::ffff:127.0.0.1")
+
+
+async def test_sixty_four_wait_in_all_and_this_machine_is_not_counted_among_them(door: OpenDoor) -> None:
+    """What runs on this machine could fill them and shut everybody out."""
+    for host in LOOPBACK:
+        for _ in range(20):
             assert (await begin_from(door, host)).status_code == 200
-    for number in range(64 - 51):
+    for number in range(64):
         assert (await begin_from(door, f"203.0.113.{number}")).status_code == 200
-    for host in ("203.0.113.99", "127.0.0.1"):
-        await full(await begin_from(door, host))
+    await full(await begin_from(door, "203.0.113.99"))
+    assert (await begin_from(door, "127.0.0.1")).status_code == 200
+
+
+async def test_this_machines_own_codes_are_bounded_too_and_keep_nobody_else_out(
+    door: OpenDoor, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.codes, "FROM_LOOPBACK", 70)
+    for number in range(70):
+        assert (await begin_from(door, LOOPBACK[number % 4])).status_code == 200
+    for host in LOOPBACK:
+        assert await full(await begin_from(door, host)) == LIFETIME_SECONDS
+    assert (await begin_from(door, "203.0.113.7")).status_code == 200
+    mock_clock.jump(LIFETIME_SECONDS)
+    assert (await begin_from(door, "127.0.0.1")).status_code == 200
 
 
 async def test_no_forwarded_address_is_read(door: OpenDoor) -> None:
@@ -180,6 +200,80 @@ async def test_a_second_approval_says_what_became_of_the_code(door: OpenDoor, mo
     assert code(await door.approve(late["user_code"]), 410) == "CODE_EXPIRED"
     for wrong in ("BCDF-GHJK", "x", "ÄÖÜ-ÄÖÜÄ", "1"):
         assert code(await door.approve(wrong), 404) == "UNKNOWN_CODE"
+
+
+async def deny(door: OpenDoor, user_code: str) -> httpx.Response:
+    return await door.admin("POST", "deny", json={"user_code": user_code})
+
+
+async def test_a_code_that_was_denied_is_told_to_its_device_and_frees_its_place(door: OpenDoor) -> None:
+    begun = [(await begin_from(door, "203.0.113.7")).json() for _ in range(5)]
+    await full(await begin_from(door, "203.0.113.7"))
+    denied, other = begun[0], begun[1]
+    answer = await deny(door, denied["user_code"].lower())
+    assert answer.json() == {
+        "user_code": denied["user_code"],
+        "name": door.endpoint.split("://")[1],
+        "client_id": "an-agent",
+        "agent_label": None,
+        "address": "203.0.113.7",
+    }
+    assert (await begin_from(door, "203.0.113.7")).status_code == 200
+    for _ in range(2):
+        answer = await poll(door.client(), denied["device_code"], "an-agent")
+        assert flat(answer) == "access_denied"
+    assert flat(await poll(door.client(), other["device_code"], "an-agent")) == "authorization_pending"
+    page = await door.client().get("/device", params={"user_code": denied["user_code"]})
+    assert 'data-state="denied"' in page.text
+
+
+async def test_a_denial_says_what_became_of_a_code_that_does_not_wait(
+    door: OpenDoor, mock_clock: MockClock
+) -> None:
+    begun = await begin(door.client())
+    assert (await deny(door, begun["user_code"])).status_code == 200
+    assert code(await deny(door, begun["user_code"]), 409) == "CODE_DENIED"
+    assert code(await door.approve(begun["user_code"]), 409) == "CODE_DENIED"
+    approved = await begin(door.client())
+    await door.approve(approved["user_code"])
+    assert code(await deny(door, approved["user_code"]), 409) == "CODE_APPROVED"
+    assert (await poll(door.client(), approved["device_code"])).status_code == 200
+    assert code(await deny(door, approved["user_code"]), 409) == "CODE_USED"
+    late = await begin(door.client())
+    mock_clock.jump(LIFETIME_SECONDS)
+    assert code(await deny(door, late["user_code"]), 410) == "CODE_EXPIRED"
+    assert code(await deny(door, "BCDF-GHJK"), 404) == "UNKNOWN_CODE"
+    assert code(await door.admin("POST", "deny", json={}), 400) == "SCHEMA_VALIDATION"
+
+
+async def test_a_denial_while_it_is_being_approved_comes_first(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = await begin(door.client())
+
+    async def admit(approver: AdminTokenApprover, registration: Registration, asked: Grant) -> Grant:
+        assert (await deny(door, begun["user_code"])).status_code == 200
+        return asked
+
+    monkeypatch.setattr(AdminTokenApprover, "admit", admit)
+    assert code(await door.approve(begun["user_code"]), 409) == "CODE_DENIED"
+    assert flat(await poll(door.client(), begun["device_code"])) == "access_denied"
+
+
+async def test_a_used_code_is_known_as_used_after_a_restart(tmp_path: Path) -> None:
+    """It was called unknown, and its owner looked for a mistake in the letters."""
+    async with open_door(tmp_path) as door:
+        begun, later = await begin(door.client()), await begin(door.client())
+        for each in (begun, later):
+            await door.approve(each["user_code"])
+        assert (await poll(door.client(), begun["device_code"])).status_code == 200
+    async with open_door(tmp_path) as door:
+        assert code(await door.approve(begun["user_code"]), 409) == "CODE_USED"
+        assert (await poll(door.client(), later["device_code"])).status_code == 200
+        assert code(await door.approve(later["user_code"]), 409) == "CODE_USED"
+        assert code(await deny(door, later["user_code"]), 409) == "CODE_USED"
+        page = await door.client().get("/device", params={"user_code": later["user_code"]})
+        assert 'data-state="used"' in page.text
 
 
 async def grant_of(door: OpenDoor, lifetime: str, **grant: Any) -> httpx.Response:
