@@ -153,6 +153,10 @@ class FakeImages:
         """Have the engine itself not answer, or answer again."""
         self._is_down = is_down
 
+    def references(self) -> frozenset[str]:
+        """Every tag and digest that the engine holds an image under, spelled in full."""
+        return frozenset(self._tags) | frozenset(self._digests)
+
     def runs(self, run: str) -> bool:
         """Whether the engine has what `Image.run` says."""
         if run.startswith("sha256:"):

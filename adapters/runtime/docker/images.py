@@ -62,6 +62,10 @@ class DockerImages:
     resolve_seconds: float = RESOLVE_SECONDS
     room_seconds: float = ROOM_SECONDS
 
+    def check(self, reference: str) -> None:
+        """See `Images.check`."""
+        parse(reference)
+
     async def resolve(self, reference: str, *, token: RegistryToken | None = None) -> Pinned:
         """See `Images.resolve`."""
         asked = parse(reference)
