@@ -7,7 +7,7 @@ which containers this object started, and which it asked to end.
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -25,7 +25,7 @@ from adapters.runtime.docker.info import EngineInfo, examine
 from adapters.runtime.docker.labels import HOLDER, PORT, SECRET, detail_of
 from adapters.runtime.docker.output import Chunks, Nothing, read_tail
 from adapters.runtime.docker.probe import PROBE, probe
-from adapters.runtime.docker.starting import Starter, unavailable
+from adapters.runtime.docker.starting import RunsAlready, Starter, unavailable
 from adapters.runtime.docker.watch import Watch
 from adapters.runtime.output import last_lines
 from adapters.runtime.port import (
@@ -134,21 +134,16 @@ class DockerRuntime:
         async with self._turn(spec.workload), self._starts:
             found = await self._look_to_start(spec.workload)
             if found is None or not found.is_running:
-                await self._made(spec, found)
+                with suppress(RunsAlready):
+                    await self._made(spec, found)
 
     async def start(self, spec: WorkloadSpec) -> Handle:
         """Start the workload's container, or find the one already running under its id."""
         async with self._turn(spec.workload), self._starts:
             found = await self._look_to_start(spec.workload)
             if found is None or not found.is_running:
-                identity = await self._made(spec, found)
-                del self._prepared[spec.workload]
-                self._own.add(identity)
-                try:
-                    await self._starter().start(spec, _container(spec), identity)
-                except StartFailed:
-                    self._own.discard(identity)
-                    raise
+                with suppress(RunsAlready):
+                    await self._start(spec, found)
                 found = await self._look_to_start(spec.workload)
             if found is None:
                 raise StartFailed(
@@ -240,6 +235,16 @@ class DockerRuntime:
             raise unavailable(gone) from gone
         except DockerFault as fault:
             raise StartFailed(str(fault), fix="look at the log of the container engine") from fault
+
+    async def _start(self, spec: WorkloadSpec, found: Found | None) -> None:
+        identity = await self._made(spec, found)
+        del self._prepared[spec.workload]
+        self._own.add(identity)
+        try:
+            await self._starter().start(spec, _container(spec), identity)
+        except StartFailed:
+            self._own.discard(identity)
+            raise
 
     async def _made(self, spec: WorkloadSpec, found: Found | None) -> str:
         """The workload's container, made now or when it was prepared."""

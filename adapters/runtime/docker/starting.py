@@ -13,7 +13,12 @@ import trio
 
 from adapters.runtime.docker.confine import ImageConfig, creation
 from adapters.runtime.docker.containers import Containers, Found
-from adapters.runtime.docker.failures import image_gone, start_failed
+from adapters.runtime.docker.failures import (
+    OpenFilesRefused,
+    SeccompNameRefused,
+    image_gone,
+    start_failed,
+)
 from adapters.runtime.docker.faults import BadAnswer, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo
 from adapters.runtime.docker.labels import labels_of
@@ -30,6 +35,10 @@ LOOK_SECONDS: Final = 0.1
 T = TypeVar("T")
 
 logger = logging.getLogger("best_peer.runtime")
+
+
+class RunsAlready(Exception):
+    """Raised when a workload's container turns out to run: a start that was dropped came to its end."""
 
 
 @attrs.frozen
@@ -51,10 +60,11 @@ class Starter:
 
         Raises:
             StartFailed: it cannot be made.
+            RunsAlready: there is one, which runs.
         """
         try:
             if earlier is not None:
-                await self.containers.remove(earlier.id)
+                await self._remove(earlier)
             image = await self._image(container.image)
             body = creation(
                 spec,
@@ -119,13 +129,8 @@ class Starter:
 
     async def _clear_the_name(self, workload: str) -> None:
         left = await self.containers.look(workload)
-        if left is not None and not left.is_running:
-            await self.containers.remove(left.id)
-        elif left is not None:
-            raise StartFailed(
-                f"a container of this peer for {workload} was started by somebody else meanwhile",
-                fix="let one peer alone use a data folder, and send the command again",
-            )
+        if left is not None:
+            await self._remove(left)
         elif await self.containers.is_name_foreign(workload):
             name = self.containers.name(workload)
             raise StartFailed(
@@ -135,6 +140,16 @@ class Starter:
         else:
             # It is being made or removed just now.
             await trio.sleep(LOOK_SECONDS)
+
+    async def _remove(self, left: Found) -> None:
+        if left.is_running:
+            raise RunsAlready
+        try:
+            await self.containers.remove(left.id)
+        except EngineError as error:
+            if error.status == 409:
+                raise RunsAlready from error
+            raise
 
     async def _check_volumes(self, spec: WorkloadSpec, container: Container) -> None:
         """See that the engine made no folder on its disk for a box, whatever the image calls its volumes."""
@@ -176,7 +191,10 @@ class Starter:
         if container.secret is not None:
             hidden.append(container.secret[1])
         problem = start_failed(message, hidden)
-        logger.warning("%s was not started: %s", spec.workload, message)
+        is_learned = isinstance(problem, OpenFilesRefused | SeccompNameRefused)
+        logger.log(
+            logging.DEBUG if is_learned else logging.WARNING, "%s was not started: %s", spec.workload, message
+        )
         return problem
 
     async def _clean_up(self, identity: str) -> None:
