@@ -17,7 +17,7 @@ from tests.support.docker.contents import (
     shell_layer,
 )
 from tests.support.docker.images import Image, foreign_machine, machine, make_image, make_index
-from tests.support.docker.layers import Entry, make_layer
+from tests.support.docker.layers import Entry, Layer, make_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,19 +100,25 @@ def impostor() -> Image:
     return build_image(config={"Labels": {f"{LABEL}.{key}": value for key, value in says.items()}})
 
 
-def setuid() -> Image:
-    """Has /bin/setuid-python, which runs as root, and /bin/capable-python, which has every capability."""
+def rising_layer() -> Layer:
+    """/bin/setuid-python, which runs as root, and /bin/capable-python, which has every capability."""
     program = Path(sys.executable).resolve()
     # VFS_CAP_REVISION_2, then permitted and inheritable, low and high words. Without the effective bit, with
     # which the program would not start at all where a capability is out of reach.
     all_of_them = struct.pack("<IIIII", 0x02000000, 0xFFFFFFFF, 0, 0x1FF, 0)
-    tools = make_layer(
+    return make_layer(
         [
             Entry("/bin/setuid-python", source=program, mode=0o4755),
             Entry("/bin/capable-python", source=program, capability=all_of_them),
         ]
     )
-    return make_image([shell_layer(), python_layer(), tools], {"Cmd": ["python3"], "User": str(NOBODY)})
+
+
+def setuid() -> Image:
+    """A Python, and with it what may rise to more than it was started as."""
+    return make_image(
+        [shell_layer(), python_layer(), rising_layer()], {"Cmd": ["python3"], "User": str(NOBODY)}
+    )
 
 
 def layered() -> Image:
