@@ -40,9 +40,8 @@ class Served:
         image = self.engine.image(self.device)
         program = self.engine.program(plan, self.device, workload=workload, image=image)
         detail = {**dict(plan.detail), **program.detail}
-        return await self.runtime.start(
-            WorkloadSpec(workload=workload, holder="h-1", program=program, detail=detail)
-        )
+        uuids = () if self.device.is_cpu else (self.device.uuid,)
+        return await self.runtime.start(WorkloadSpec(workload, "h-1", program, uuids, detail=detail))
 
     async def ready(
         self, model: str | None = None, memory_bytes: int | None = None, workload: str = "dep-1"
