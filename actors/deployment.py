@@ -11,7 +11,15 @@ import trio
 from msgspec import UNSET, UnsetType
 
 from actors.away import UNAVAILABLE, find
-from actors.ending import REVOKED, End, discard, named, stop_for_good, sweep_spec
+from actors.ending import (
+    REVOKED,
+    End,
+    discard,
+    named,
+    stop_for_good,
+    stop_or_sweep,
+    sweep_spec,
+)
 from actors.house import House
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox
@@ -32,6 +40,7 @@ MOST_STARTS = 3
 
 HUNG_PROBES = 3
 """A ready engine that does not answer at all so many times in a row has ended for all who use it."""
+
 
 def deployment_spec(house: House, identifier: str) -> ChildSpec:
     """How a deployment's actor is supervised."""
@@ -74,27 +83,20 @@ class DeploymentActor:
                 # Also wakes the prompts that wait to learn where it is.
                 self._house.addresses.withdraw(self._id)
         await self._complete_undeploys(deployment)
+        if deployment is None:
+            # Left by an actor that crashed between its last fact and this.
+            await discard(self._house, self._id)
 
     async def give_up(self, crash: BaseException) -> None:
         """End it after repeated crashes, and tell so."""
         deployment = self._deployment()
         if deployment is not None:
-            stopped = await self._try_to_stop()
+            stopped = await stop_or_sweep(self._house, self._id)
             await self._tell(deployment, self._given_up(deployment, crash))
             self._house.addresses.withdraw(self._id)
         await self._complete_undeploys(deployment)
         if deployment is not None and stopped:
             await discard(self._house, self._id)
-
-    async def _try_to_stop(self) -> bool:
-        """Its work ends though its program may not: then that is ended apart."""
-        try:
-            await self._house.runtime.stop(self._id, grace_seconds=self._house.bounds.stop)
-        except Exception:
-            logger.exception("%s could not be stopped; that is tried on", self._id)
-            self._house.workers.spawn(sweep_spec(self._house, self._id))
-            return False
-        return True
 
     def _given_up(self, deployment: Deployment, crash: BaseException) -> e.Event:
         reason = f"this peer's own part of it kept failing: {named(crash)}"

@@ -26,10 +26,10 @@ from actors.messages.commands import (
 from actors.messages.times import time_text
 from actors.rules.images import check_image
 from actors.rules.pace import Pace
-from actors.rules.placement import place
+from actors.rules.placement import place, place_job
 from actors.rules.refusal import Refusal
-from actors.rules.shares import check_deployment
-from actors.rules.workloads import deployment_to_end, deployment_to_prompt
+from actors.rules.shares import check_deployment, check_job
+from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Key
 from actors.store import Hooks, Store
 from actors.tree import Tree
@@ -137,8 +137,14 @@ class Desk:
 
     async def _prepare(self, body: Command) -> "_Prepared":
         """Ask the world what a decision needs; nothing is promised yet."""
-        if not isinstance(body, DeployModel):
-            return _Prepared()
+        match body:
+            case DeployModel():
+                return await self._prepare_deploy(body)
+            case RunJob():
+                return await self._prepare_job(body)
+        return _Prepared()
+
+    async def _prepare_deploy(self, body: DeployModel) -> "_Prepared":
         engine = self._house.engines.get(body.engine)
         if engine is None:
             engines = sorted(self._house.engines)
@@ -161,6 +167,15 @@ class Desk:
             raise _from_engine(fault) from fault
         return _Prepared(engine, await self._house.gpu.devices())
 
+    async def _prepare_job(self, body: RunJob) -> "_Prepared":
+        runtime = self._house.runtime
+        if not runtime.has_jobs:
+            raise _no_jobs(runtime.name)
+        check_image(runtime.images, body.image, runtime=runtime.name)
+        if body.memory_bytes is None and body.device is None:
+            return _Prepared()
+        return _Prepared(devices=await self._house.gpu.devices())
+
     def _admit(
         self, key: Key, submission: Submission, prepared: "_Prepared"
     ) -> tuple[Receipt, Batch[Record]]:
@@ -177,16 +192,17 @@ class Desk:
                 limit=MOST_UNFINISHED,
                 retry_after_seconds=5,
             )
-        subject, device = self._decide(key, submission.body, prepared)
+        decided = self._decide(key, submission.body, prepared)
         accepted = Accepted(
             id=submission.id,
             holder=key.holder,
             correlation=submission.correlation or submission.id,
             at=time_text(self._house.clock.now_ms()),
             body=submission.body,
-            subject=subject,
-            device=None if device is None else device.id,
-            device_uuid=None if device is None else device.uuid,
+            subject=decided.subject,
+            device=None if decided.device is None else decided.device.id,
+            device_uuid=None if decided.device is None else decided.device.uuid,
+            boxed=decided.boxed,
         )
         record = Record(
             id=accepted.id,
@@ -195,9 +211,10 @@ class Desk:
             hash=submission.hash,
             type=accepted.type,
             at=accepted.at,
-            subject=subject,
+            subject=accepted.subject,
             device=accepted.device,
             device_uuid=accepted.device_uuid,
+            boxed=accepted.boxed,
             data=msgspec.Raw(submission.data),
         )
         try:
@@ -210,24 +227,11 @@ class Desk:
             self._pace.count(key.holder, trio.current_time())
         return Receipt(accepted.id, accepted.correlation), batch
 
-    def _decide(self, key: Key, body: Command, prepared: "_Prepared") -> tuple[str | None, Device | None]:
+    def _decide(self, key: Key, body: Command, prepared: "_Prepared") -> "_Decided":
         world = self._store.world
         match body:
             case DeployModel():
-                assert prepared.engine is not None
-                check_deployment(key, world.holding(key.holder), body.memory_bytes)
-                device = place(
-                    engine=body.engine,
-                    apis=prepared.engine.apis,
-                    memory_bytes=body.memory_bytes,
-                    wanted_device=body.device,
-                    wanted_isolation=body.isolation,
-                    isolation=self._house.runtime.isolation,
-                    devices=prepared.devices,
-                    grant=key.grant,
-                    world=world,
-                )
-                return self._house.new_id("dep-"), device
+                return self._decide_deploy(key, body, prepared)
             case UndeployModel(deployment=identifier):
                 deployment_to_end(key, identifier, world)
             case Prompt(deployment=identifier):
@@ -236,16 +240,43 @@ class Desk:
                 runtime = self._house.runtime
                 check_image(runtime.images, image, runtime=runtime.name)
             case RunJob():
-                raise _no_jobs(self._house.runtime.name)
+                return self._decide_job(key, body, prepared)
             case StopJob(job=identifier):
-                raise Refusal(
-                    "UNKNOWN_JOB",
-                    f"this key has no job {identifier}; the get-workloads query lists its own",
-                    job=identifier,
-                )
+                job_to_stop(key, identifier, world)
             case _:
                 pass
-        return None, None
+        return _Decided()
+
+    def _decide_deploy(self, key: Key, body: DeployModel, prepared: "_Prepared") -> "_Decided":
+        world = self._store.world
+        assert prepared.engine is not None
+        check_deployment(key, world.holding(key.holder), body.memory_bytes)
+        device = place(
+            engine=body.engine,
+            apis=prepared.engine.apis,
+            memory_bytes=body.memory_bytes,
+            wanted_device=body.device,
+            wanted_isolation=body.isolation,
+            isolation=self._house.runtime.isolation,
+            devices=prepared.devices,
+            grant=key.grant,
+            world=world,
+        )
+        return _Decided(self._house.new_id("dep-"), device)
+
+    def _decide_job(self, key: Key, body: RunJob, prepared: "_Prepared") -> "_Decided":
+        world = self._store.world
+        check_job(key, world.holding(key.holder), body.memory_bytes)
+        device = place_job(
+            memory_bytes=body.memory_bytes,
+            wanted_device=body.device,
+            wanted_isolation=body.isolation,
+            isolation=self._house.runtime.isolation,
+            devices=prepared.devices,
+            grant=key.grant,
+            world=world,
+        )
+        return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
 
     def _kept(self, accepted: Accepted) -> None:
         try:
@@ -262,6 +293,15 @@ class Desk:
 class _Prepared:
     engine: Engine | None = None
     devices: tuple[Device, ...] = ()
+
+
+@attrs.frozen
+class _Decided:
+    """What a command that makes a workload makes, and where; and whether a job is boxed."""
+
+    subject: str | None = None
+    device: Device | None = None
+    boxed: bool | None = None
 
 
 def _from_engine(fault: EngineFault, **details: int) -> Refusal:

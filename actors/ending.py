@@ -58,6 +58,20 @@ async def stop_for_good(house: House, workload: str) -> None:
             return
 
 
+async def stop_or_sweep(house: House, workload: str) -> bool:
+    """End a program whose actor is given up; whether it ended.
+
+    Its work ends though its program may not: that is then tried on apart.
+    """
+    try:
+        await house.runtime.stop(workload, grace_seconds=house.bounds.stop)
+    except Exception:
+        logger.exception("%s could not be stopped; that is tried on", workload)
+        house.workers.spawn(sweep_spec(house, workload))
+        return False
+    return True
+
+
 async def discard(house: House, workload: str) -> None:
     """Remove what is kept of a workload that has ended and whose end was told.
 
@@ -81,26 +95,38 @@ def sweep_spec(house: House, workload: str) -> ChildSpec:
 
 
 def orphans_spec(house: House) -> ChildSpec:
-    """Looks once, after a start, for programs of this peer that no deployment knows, and has each ended."""
+    """Looks once, after a start, for what is kept of workloads that no fact knows of any more.
+
+    What runs is ended; what has ended is removed: its peer was killed between its last fact and that.
+    """
 
     class Orphans:
         async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to it
-            for workload in await _running(house):
-                # One started meanwhile is known: a deployment stands in the fold before its program runs.
-                if workload not in house.store.world.deployments:
+            kept, running = await self._look()
+            for workload in kept:
+                # One made meanwhile is known: a workload stands in the fold before anything is made for it.
+                if _is_known(house, workload):
+                    continue
+                if workload in running:
                     logger.warning("%s runs and nothing is known of it: ending it", workload)
                     house.workers.spawn(sweep_spec(house, workload))
+                else:
+                    logger.info("%s has ended and was not removed: removing it", workload)
+                    await discard(house, workload)
+
+        async def _look(self) -> tuple[tuple[str, ...], frozenset[str]]:
+            patience = Patience()
+            while True:
+                try:
+                    return await house.runtime.kept(), frozenset(await house.runtime.running())
+                except RuntimeUnavailable as away:
+                    if patience.is_first:
+                        logger.warning("what is left of earlier workloads is not known yet: %s", away)
+                    await patience.wait(away)
 
     return ChildSpec("orphans", Orphans, capacity=0)
 
 
-async def _running(house: House) -> tuple[str, ...]:
-    """What runs, as soon as that is to be known."""
-    patience = Patience()
-    while True:
-        try:
-            return await house.runtime.running()
-        except RuntimeUnavailable as away:
-            if patience.is_first:
-                logger.warning("what is left of before is looked for later: %s", away)
-            await patience.wait(away)
+def _is_known(house: House, workload: str) -> bool:
+    world = house.store.world
+    return workload in world.deployments or workload in world.jobs

@@ -10,6 +10,7 @@ from actors.approver import Approver, Registration
 from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, State, digest, normal_user_code
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
+from actors.messages.commands import PullImage
 from actors.rules.grants import check_grant, default_expiry
 from actors.rules.refusal import Refusal
 from actors.state.keys import Approved, Grant, Issued, Key, Revoked
@@ -62,9 +63,17 @@ class Waiting:
 
 @attrs.frozen
 class RevokedKeys:
-    """What a revoke did. `kept` False: the disk did not keep it, and the keys open again after a restart."""
+    """What a revoke did.
+
+    Args:
+        keys: those it closed.
+        closed_before: those that were closed already and left work running, which ends now.
+        kept: False where the disk did not keep it: after a restart the keys open again, and work that has not
+            ended by then runs on.
+    """
 
     keys: tuple[Key, ...]
+    closed_before: tuple[Key, ...]
     kept: bool
 
 
@@ -244,6 +253,8 @@ class Registrar:
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
         """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
 
+        With `ends_work` also what keys of that name left running that were taken or given back before.
+
         Raises:
             Refusal: UNKNOWN_KEY.
         """
@@ -251,25 +262,36 @@ class Registrar:
         named = self._store.ring.named(name_or_holder)
         # One that the disk did not keep is revoked again, so that this writes it.
         keys = [k for k in named if k.revoked_ms is None or k.holder in self._unkept]
-        if not keys:
-            raise Refusal(
-                "UNKNOWN_KEY",
-                f"{name_or_holder} was taken or given back before: its key opens nothing"
-                if named
-                else f"no key has the name or holder id {name_or_holder}; best-peer status lists them",
-            )
+        closed = [k for k in named if k not in keys and self._has_work(k.holder)]
+        if not keys and not (closed and ends_work):
+            raise _nothing_to_revoke(name_or_holder, is_known=bool(named), has_work=bool(closed))
+        if not ends_work:
+            closed = []
         for key in keys:
             self._unkept.add(key.holder)
             self._close(key.holder, now, ends_work=ends_work)
-        for key in keys:
+        for key in closed:
+            self._store.ring.close(key.holder, now, ends_work=True)
+        kept = True
+        for key in (*keys, *closed):
             try:
                 await self._store.keys.append(
                     Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work)
                 )
             except (NoRoom, JournalUnavailable):
+                kept = False
                 continue
             self._unkept.discard(key.holder)
-        return RevokedKeys(tuple(keys), kept=self._unkept.isdisjoint(k.holder for k in keys))
+        return RevokedKeys(tuple(keys), tuple(closed), kept)
+
+    def _has_work(self, holder: str) -> bool:
+        """Whether anything runs under a key, or is fetched for it."""
+        world = self._store.world
+        holding = world.holding(holder)
+        return bool(holding.deployments or holding.jobs) or any(
+            isinstance(accepted.body, PullImage) and accepted.holder == holder
+            for accepted in world.unfinished.values()
+        )
 
     async def give_back(self, holder: str) -> Key:
         """An agent returns its own key; its work runs on.
@@ -335,3 +357,16 @@ def _no_code(user_code: str, state: str | None) -> Refusal:
             return Refusal(
                 "UNKNOWN_CODE", f"no sign-in waits under {user_code or 'that code'}; look at it again"
             )
+
+
+def _nothing_to_revoke(name: str, *, is_known: bool, has_work: bool) -> Refusal:
+    if not is_known:
+        what = f"no key has the name or holder id {name}; best-peer status lists them"
+    elif has_work:
+        what = (
+            f"{name} was taken or given back before: its key opens nothing; what it left runs on, "
+            f"and best-peer revoke {name} ends it"
+        )
+    else:
+        what = f"{name} was taken or given back before: its key opens nothing, and nothing of it runs"
+    return Refusal("UNKNOWN_KEY", what)

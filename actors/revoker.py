@@ -35,10 +35,13 @@ class Revoker:
 
     async def _end_work(self, holder: str) -> None:
         world = self._house.store.world
-        running = tuple(world.holding(holder).deployments)
-        for deployment in running:
+        holding = world.holding(holder)
+        deployments, jobs = tuple(holding.deployments), tuple(holding.jobs)
+        for deployment in deployments:
             self._tree.end_deployment(deployment, End(REVOKED))
-        if not end_pulls(self._house, holder) and not running:
+        for job in jobs:
+            self._tree.end_job(job, End(REVOKED))
+        if not end_pulls(self._house, holder) and not deployments and not jobs:
             ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
             # Without room it is not written down, and looked at again until it is.
             with contextlib.suppress(NoRoom):

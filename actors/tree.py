@@ -8,6 +8,7 @@ import trio
 from actors.deployment import deployment_spec, undeployed
 from actors.ending import End, named, orphans_spec
 from actors.house import House
+from actors.job import job_ended, job_spec
 from actors.kernel.child import ChildSpec
 from actors.kernel.mailbox import Mailbox, MailboxFull
 from actors.log.linefile import NoRoom
@@ -62,19 +63,29 @@ class Tree:
                 )
                 fix = "send it again in a shape that the catalogue lists"
                 self._spawn(accepted, lambda: failed(accepted, "UNKNOWN_COMMAND", reason, fix))
-            case RunJob() | StopJob():
-                fix = "run it on a peer whose get-hardware-state lists containers"
-                self._spawn(
-                    accepted, lambda: failed(accepted, "JOBS_UNAVAILABLE", "this runtime has no jobs", fix)
-                )
+            case RunJob():
+                assert accepted.subject is not None
+                self._house.workers.spawn(job_spec(self._house, accepted.subject))
+            case StopJob(job=identifier):
+                if not self.end_job(identifier, End()):
+                    self._spawn(accepted, lambda: job_ended(accepted))
 
     def end_deployment(self, identifier: str, end: End) -> bool:
         """Ask a deployment's actor to end it; False when there is none."""
+        is_alive = identifier in self._house.store.world.deployments
+        return self._end(identifier, end, deployment_spec if is_alive else None)
+
+    def end_job(self, identifier: str, end: End) -> bool:
+        """Ask a job's actor to end it; False when there is none."""
+        is_alive = identifier in self._house.store.world.jobs
+        return self._end(identifier, end, job_spec if is_alive else None)
+
+    def _end(self, identifier: str, end: End, spec: Callable[[House, str], ChildSpec] | None) -> bool:
         worker = self._house.workers.get(identifier)
         if worker is None:
-            if identifier not in self._house.store.world.deployments:
+            if spec is None:
                 return False
-            worker = self._house.workers.spawn(deployment_spec(self._house, identifier))
+            worker = self._house.workers.spawn(spec(self._house, identifier))
         with contextlib.suppress(MailboxFull):  # asked that often before, it knows
             worker.mailbox.tell_nowait(end)
         return True
@@ -87,8 +98,10 @@ class Tree:
         self._turns = Turns(AT_ONCE)
         for identifier in tuple(world.deployments):
             house.workers.spawn(deployment_spec(house, identifier))
+        for identifier in tuple(world.jobs):
+            house.workers.spawn(job_spec(house, identifier))
         for accepted in tuple(world.unfinished.values()):
-            is_alive = accepted.subject is not None and accepted.subject in world.deployments
+            is_alive = accepted.subject in world.deployments or accepted.subject in world.jobs
             # One that is not durable yet begins when it is, as any other.
             if not is_alive and not house.store.is_waiting(accepted.id):
                 self.begin(accepted)

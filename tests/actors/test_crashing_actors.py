@@ -175,7 +175,8 @@ async def test_a_call_that_always_fails_ends_its_work_with_a_told_fact(
         assert house.store.world.holding(key.holder).deployments == set()
         breaks.always = None
         await house.until(lambda: not running(house.runtime))
-        await house.check()
+        # What could not be removed at all is removed after the next start.
+        await house.check(removed=method != "discard")
 
 
 def running(runtime: FakeRuntime) -> list[str]:

@@ -230,7 +230,10 @@ async def test_a_key_taken_back_while_its_command_is_looked_at_gets_nothing(tmp_
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (RunJob("image"), "JOBS_UNAVAILABLE"),
+        (RunJob("IMAGE"), "INVALID_IMAGE"),
+        (RunJob("image", memory_bytes=1 << 60), "INSUFFICIENT_MEMORY"),
+        (RunJob("image", device="gpu-7"), "UNKNOWN_DEVICE"),
+        (RunJob("image", isolation="vm"), "ISOLATION_UNAVAILABLE"),
         (StopJob("job-1"), "UNKNOWN_JOB"),
         (DeployModel("m", "vllm", MIB), "ENGINE_UNAVAILABLE"),
         (DeployModel("m", "llamacpp", 1), "MEMORY_TOO_SMALL"),

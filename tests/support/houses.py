@@ -23,12 +23,12 @@ import trio
 from actors.approver import AdminTokenApprover
 from actors.desk import Desk, Receipt, Submission
 from actors.house import Bounds, House
-from actors.kernel.child import Backoff
+from actors.kernel.child import Backoff, ChildSpec
 from actors.kernel.services import Service, Services
 from actors.kernel.workers import Workers
 from actors.log.index import EventQuery
 from actors.log.linefile import LineFile, NoRoom
-from actors.messages.commands import Command, DeployModel, Prompt, Turn, UndeployModel
+from actors.messages.commands import Command, DeployModel, Prompt, RunJob, StopJob, Turn, UndeployModel
 from actors.messages.envelope import EnvelopeEncoder
 from actors.registrar import Registrar
 from actors.revoker import wake_revoker
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from adapters.engine.port import Engine
     from adapters.gpu.port import Gpu
+    from adapters.images.fake import FakeImages, HeldPull
     from adapters.runtime.port import Runtime
     from peer.compose import Peer
 
@@ -71,7 +72,16 @@ class Household:
     clock: FakeClock
     accepted: dict[str, str] = attrs.field(factory=dict)
     """The type of each command that was sent and acknowledged, by its id."""
+    background: tuple[ChildSpec, ...] = ()
+    """Workers that serve the adapters, as a peer has them."""
+    pull: HeldPull | None = None
+    """The pull that `job_in` holds up."""
     _names: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
+
+    @property
+    def images(self) -> FakeImages:
+        """Its registry and what its engine holds."""
+        return cast("FakeImages", self.runtime.images)
 
     @property
     def store(self) -> Store:
@@ -103,14 +113,20 @@ class Household:
         self.accepted[receipt.id] = type(body).__name__
         return receipt
 
-    async def check(self) -> None:
-        """Wait until nothing is under way, and see that everything was told once and promises add up."""
+    async def check(self, *, removed: bool = True) -> None:
+        """Wait until nothing is under way, and see that everything was told once and promises add up.
+
+        Args:
+            removed: nothing is kept of what has ended.
+        """
         await self.at_rest()
         facts = await self.facts()
         assert problems(facts, self.accepted) == []
         world = self.store.world
         assert sum(world.promised.values()) == sum(living(facts).values())
-        assert set(world.deployments) == set(living(facts)) == set(await self.runtime.running())
+        assert {*world.deployments, *world.jobs} == set(living(facts)) == set(await self.runtime.running())
+        if removed:
+            assert set(await self.runtime.kept()) == set(living(facts))
 
     async def deploying(self, key: Key, memory_bytes: int = 64 * MIB, **more: Any) -> tuple[str, str]:
         """A deploy that is accepted: the command's id and the deployment's."""
@@ -134,6 +150,34 @@ class Household:
     async def prompt(self, key: Key, deployment: str, words: str = "say this") -> str:
         """A prompt that is accepted; its id."""
         return await self.send(key, Prompt(deployment, (Turn("user", words),)))
+
+    async def running(self, key: Key, *command: str, **more: Any) -> str:
+        """A job that runs; without a command until a test ends it."""
+        run = await self.send(key, job(*command, **more))
+        fact = await self.told("JobStarted", causation=run)
+        name: str = fact["data"]["job"]
+        return name
+
+    async def job_in(self, key: Key, phase: str, **more: Any) -> tuple[str, str]:
+        """A run-job whose job has come so far and no farther: the command's id and the job's.
+
+        pulling: its image is fetched; starting: its container is about to be started; running.
+        """
+        if phase == "pulling":
+            self.pull = self.images.hold_pull("busybox")
+        if phase == "starting":
+            self.runtime.hold_starts()
+        run = await self.send(key, job(**more))
+        kind = {"starting": "ImagePulled", "running": "JobStarted"}.get(phase, "ImagePulling")
+        name: str = (await self.told(kind, causation=run))["data"]["job"]
+        if self.pull is not None:
+            with trio.fail_after(HANG):
+                await self.pull.begun.wait()
+        return run, name
+
+    async def stop_job(self, key: Key, name: str, *, correlation: str | None = None) -> str:
+        """A stop-job that is accepted; its id."""
+        return await self.send(key, StopJob(name), correlation=correlation)
 
     async def facts(self, causation: str | None = None) -> list[Fact]:
         """Everything told so far, or what one command caused, in order."""
@@ -173,13 +217,14 @@ class Household:
 
     async def at_rest(self) -> None:
         """Wait until every command has completed and no actor but the standing ones is at work."""
-        await self.until(
-            lambda: (
-                not self.store.world.unfinished
-                and all(self.house.workers.get(d) is not None for d in self.store.world.deployments)
-                and len(self.house.workers) == len(self.store.world.deployments) + 1
-            )
-        )
+
+        def holds() -> bool:
+            world = self.store.world
+            living = (*world.deployments, *world.jobs)
+            has_actors = all(self.house.workers.get(workload) is not None for workload in living)
+            return not world.unfinished and has_actors and len(self.house.workers) == len(living) + 1
+
+        await self.until(holds)
 
     async def revoke(self, key: Key) -> None:
         """Take a key back, as the owner would."""
@@ -246,6 +291,11 @@ async def open_house(
             yield made
         finally:
             services.stop()
+
+
+def job(*command: str, image: str = "busybox", **more: Any) -> RunJob:
+    """A run-job on the host, of a key without a share."""
+    return RunJob(image, command=command or None, **more)
 
 
 def deploy(memory_bytes: int = 64 * MIB, **more: Any) -> DeployModel:

@@ -15,15 +15,17 @@ Fact = dict[str, Any]
 
 ENDS = frozenset({"DeploymentFailed", "DeploymentEnded", "OutOfMemory", "CommandFailed"})
 AFTER_READY = frozenset({"DeploymentEnded", "OutOfMemory"})
+JOB_ENDS = frozenset({"JobFinished", "JobFailed", "JobStopped", "CommandFailed"})
+BEFORE_STARTED = frozenset({"JobFailed", "JobStopped", "CommandFailed"})
 COMPLETING = {
     "UndeployModel": frozenset({"Undeployed", "CommandFailed"}),
     "Prompt": frozenset({"PromptAnswered", "PromptFailed", "CommandFailed"}),
     "PullImage": frozenset({"ImagePulled", "CommandFailed"}),
+    "StopJob": frozenset({"JobStopped", "CommandFailed"}),
     "RevokeAgent": frozenset({"AgentRevoked", "CommandFailed"}),
 }
 ON_THE_WAY = {"PullImage": frozenset({"ImagePulling"})}
-"""What else a command may have caused, before it completes."""
-IMAGE = frozenset({"ImagePulling", "ImagePulled"})
+IMAGES = frozenset({"ImagePulling", "ImagePulled"})
 ORDER = {"DeploymentStarted": 0, "WeightsLoading": 1, "DeploymentReady": 2}
 
 
@@ -40,28 +42,69 @@ def problems(facts: Iterable[Fact], accepted: Mapping[str, str], *, all_done: bo
     for fact in facts:
         if "causationid" in fact:
             by_cause[fact["causationid"]].append(fact)
+    jobs = _Jobs(facts, accepted)
     found = _numbers(facts)
     for command, kind in accepted.items():
         caused = [f["type"] for f in by_cause.get(command, ())]
-        wrong = (
-            _wrong_deploy(caused, all_done=all_done)
-            if kind == "DeployModel"
-            else _wrong_completion(kind, caused, all_done=all_done)
-        )
+        if kind == "DeployModel":
+            wrong = _wrong_deploy(caused, all_done=all_done)
+        elif kind == "RunJob":
+            caused = jobs.told_of(by_cause.get(command, []))
+            wrong = _wrong_job(caused, all_done=all_done and bool(caused))
+        else:
+            on_the_way = ON_THE_WAY.get(kind, frozenset())
+            last = [each for each in caused if each not in on_the_way]
+            wrong = _wrong_completion(last, COMPLETING[kind], all_done=all_done)
         if wrong is not None:
             found.append(f"{kind} {command}: {wrong}: {caused}")
+    if all_done:
+        found += jobs.never_completed(by_cause)
     return found + _after_the_end(facts)
 
 
 def living(facts: Iterable[Fact]) -> dict[str, int]:
-    """Deployments that were started and have not ended, with the memory they hold."""
+    """Workloads that were started and have not ended, with the device memory they hold."""
     held: dict[str, int] = {}
     for fact in facts:
-        if fact["type"] == "DeploymentStarted":
-            held[fact["data"]["deployment"]] = fact["data"]["memory_bytes"]
-        elif fact["type"] in ENDS | {"Undeployed"}:
-            held.pop(fact["data"].get("deployment", ""), None)
+        kind, data = fact["type"], fact["data"]
+        if kind == "DeploymentStarted":
+            held[data["deployment"]] = data["memory_bytes"]
+        elif kind == "JobStarted":
+            held[data["job"]] = data.get("memory_bytes", 0)
+        elif kind in ENDS | {"Undeployed"}:
+            held.pop(data.get("deployment", ""), None)
+        elif kind in JOB_ENDS:
+            held.pop(data.get("job", ""), None)
     return held
+
+
+class _Jobs:
+    """Which facts tell of which run-job. One JobStopped may end two commands of one correlation."""
+
+    def __init__(self, facts: list[Fact], accepted: Mapping[str, str]) -> None:
+        self._runs = [command for command, kind in accepted.items() if kind == "RunJob"]
+        self._facts: dict[str, list[Fact]] = defaultdict(list)
+        for fact in facts:
+            if "job" in fact["data"]:
+                self._facts[fact["data"]["job"]].append(fact)
+
+    def told_of(self, caused: list[Fact]) -> list[str]:
+        """The types of what was told under a run-job's correlation of its job, in order."""
+        if not caused:
+            return []
+        run = caused[0]
+        told = self._facts.get(run["data"].get("job", ""), [])
+        own = [f for f in told if f.get("correlationid") == run.get("correlationid")]
+        return [f["type"] for f in own or caused]
+
+    def never_completed(self, by_cause: Mapping[str, list[Fact]]) -> list[str]:
+        """Run-jobs of which nothing was told, but for those that a stop ended before anything was."""
+        silent = [run for run in self._runs if run not in by_cause]
+        runs = set(self._runs)
+        stopped = [
+            job for job, told in self._facts.items() if not any(f.get("causationid") in runs for f in told)
+        ]
+        return [] if len(silent) <= len(stopped) else [f"RunJob: some never completed: {silent}"]
 
 
 def _numbers(facts: list[Fact]) -> list[str]:
@@ -74,52 +117,70 @@ def _numbers(facts: list[Fact]) -> list[str]:
 
 
 def _wrong_deploy(caused: list[str], *, all_done: bool) -> str | None:
-    for once in (*ORDER, *ENDS):
-        if once != "WeightsLoading" and caused.count(once) > 1:
-            return f"{once} was told {caused.count(once)} times"
+    wrong = _wrong_life(caused, ENDS, once=("DeploymentStarted", "DeploymentReady"))
+    if wrong is not None:
+        return wrong
     steps = [ORDER[kind] for kind in caused if kind in ORDER]
     if steps != sorted(steps):
         return "told out of order"
-    images = [at for at, kind in enumerate(caused) if kind in IMAGE]
-    if steps and images and images[-1] > min(caused.index(kind) for kind in ORDER if kind in caused):
-        return "its image was told after its start"
-    if steps and images and caused[images[-1]] != "ImagePulled":
-        return "it was started before its image was there"
-    ends = [at for at, kind in enumerate(caused) if kind in ENDS]
-    if len(ends) > 1:
-        return "it ended twice"
-    if ends and ends[0] != len(caused) - 1:
-        return "something was told after its end"
-    if "DeploymentReady" in caused and ends and caused[-1] not in AFTER_READY:
+    ended = caused[-1] if caused and caused[-1] in ENDS else None
+    if "DeploymentReady" in caused and ended is not None and ended not in AFTER_READY:
         return "it was ready and failed all the same"
-    if all_done and "DeploymentReady" not in caused and not ends:
+    if all_done and "DeploymentReady" not in caused and ended is None:
         return "it never completed"
     return None
 
 
-def _wrong_completion(command: str, caused: list[str], *, all_done: bool) -> str | None:
-    completing, on_the_way = COMPLETING[command], ON_THE_WAY.get(command, frozenset())
-    strange = [kind for kind in caused if kind not in completing | on_the_way]
+def _wrong_job(caused: list[str], *, all_done: bool) -> str | None:
+    wrong = _wrong_life(caused, JOB_ENDS, once=("JobStarted",))
+    if wrong is not None:
+        return wrong
+    ended = caused[-1] if caused and caused[-1] in JOB_ENDS else None
+    if "JobStarted" not in caused and ended is not None and ended not in BEFORE_STARTED:
+        return "it finished and had not started"
+    if "JobStarted" in caused and ended == "CommandFailed":
+        return "it started and its command failed all the same"
+    if all_done and "JobStarted" not in caused and ended is None:
+        return "it never completed"
+    return None
+
+
+def _wrong_life(caused: list[str], ends: frozenset[str], *, once: tuple[str, ...]) -> str | None:
+    """What is wrong with a workload's facts, whatever it is: it begins once, ends once, and is then over."""
+    for kind in once:
+        if caused.count(kind) > 1:
+            return f"{kind} was told {caused.count(kind)} times"
+    if once[0] in caused and any(kind in IMAGES for kind in caused[caused.index(once[0]) :]):
+        return "its image was fetched after it had started"
+    at = [number for number, kind in enumerate(caused) if kind in ends]
+    if len(at) > 1:
+        return "it ended twice"
+    if at and at[0] != len(caused) - 1:
+        return "something was told after its end"
+    return None
+
+
+def _wrong_completion(caused: list[str], completing: frozenset[str], *, all_done: bool) -> str | None:
+    strange = [kind for kind in caused if kind not in completing]
     if strange:
         return f"{strange[0]} is none of its facts"
-    ends = [at for at, kind in enumerate(caused) if kind in completing]
-    if len(ends) > 1:
-        return f"it completed {len(ends)} times"
-    if ends and ends[0] != len(caused) - 1:
-        return "something was told after its end"
-    return "it never completed" if all_done and not ends else None
+    if len(caused) > 1:
+        return f"it completed {len(caused)} times"
+    return "it never completed" if all_done and not caused else None
 
 
 def _after_the_end(facts: list[Fact]) -> list[str]:
-    """Of a deployment that has ended nothing is told but the end of what was under way on it."""
+    """Of a workload that has ended nothing is told but the end of what was under way on it."""
     ended: dict[str, str] = {}
     found = []
     for fact in facts:
-        name, kind = fact["data"].get("deployment"), fact["type"]
+        name, kind = fact["data"].get("deployment") or fact["data"].get("job"), fact["type"]
         if name is None or kind.startswith("Prompt"):
             continue
-        if name in ended and kind != "Undeployed":
+        # The command that ended it is told of it as well, under its own correlation.
+        by_command = kind == "Undeployed" or (kind == ended.get(name) == "JobStopped")
+        if name in ended and not by_command:
             found.append(f"{kind} of {name} was told after its {ended[name]}")
-        if kind in ENDS | {"Undeployed"}:
+        if kind in ENDS | JOB_ENDS | {"Undeployed"}:
             ended[name] = kind
     return found

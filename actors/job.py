@@ -1,0 +1,282 @@
+"""A job: its image made ready, its container run once to its end, which is told once (F25, F31, F37).
+
+As with a deployment the actor's state is the fold's: at each start it looks what the fold says and what
+really runs or ran, and goes on from there. What has been started is never started a second time.
+"""
+
+import attrs
+import trio
+from msgspec import UNSET, UnsetType
+
+from actors.away import UNAVAILABLE, find, start
+from actors.ending import REVOKED, End, discard, named, stop_for_good, stop_or_sweep, sweep_spec
+from actors.house import House
+from actors.image import ensure_image
+from actors.jobends import end_of, was_over
+from actors.kernel.child import ChildSpec
+from actors.kernel.mailbox import Mailbox
+from actors.messages import events as e
+from actors.messages.commands import Accepted, RunJob
+from actors.messages.envelope import Fact
+from actors.messages.times import time_ms
+from actors.state.workloads import Job
+from adapters.images.port import ImageFault
+from adapters.runtime.port import Container, Exit, RuntimeUnavailable, StartFailed, WorkloadSpec
+
+
+def job_spec(house: House, identifier: str) -> ChildSpec:
+    """How a job's actor is supervised."""
+
+    async def exhausted(crash: BaseException) -> None:
+        await JobActor(house, identifier).give_up(crash)
+
+    return ChildSpec(
+        name=identifier,
+        make=lambda: JobActor(house, identifier),
+        exhausted=exhausted,
+        grace_seconds=1.0,
+    )
+
+
+def job_ended(stop: Accepted) -> Fact:
+    """The fact that completes a stop-job whose job ended by itself meanwhile."""
+    event = e.CommandFailed(
+        command=stop.id,
+        command_type=stop.type,
+        code="JOB_ENDED",
+        reason="the job ended otherwise before this stopped it",
+        fix="read how under the correlation id of its run-job, in the job's last event",
+    )
+    return Fact(event, stop.holder, stop.correlation, stop.id)
+
+
+class JobActor:
+    """One job from its acceptance to its end."""
+
+    def __init__(self, house: House, identifier: str) -> None:
+        self._house = house
+        self._id = identifier
+        self._end: End | None = None
+        # Held while a fact is told: an end that cut in there would not know what had been told.
+        self._pen = trio.Lock()
+
+    async def run(self, inbox: Mailbox[End]) -> None:
+        """Live until the job has ended and that was told."""
+        job = await self._kept()
+        if job is not None:
+            await self._live_and_end(job, inbox)
+        await self._complete_stops(job)
+        # Also what is left by an actor that crashed between its last fact and this.
+        await discard(self._house, self._id)
+
+    async def give_up(self, crash: BaseException) -> None:
+        """End it after repeated crashes, and tell so."""
+        job = self._job()
+        stopped = True
+        if job is not None:
+            reason = f"this peer's own part of it kept failing: {named(crash)}"
+            fix = "run the job again; the owner of the machine finds why in its log"
+            stopped = await stop_or_sweep(self._house, self._id)
+            await self._fail(job, "INTERNAL", reason, fix)
+        await self._complete_stops(job)
+        if stopped:
+            await discard(self._house, self._id)
+
+    async def _live_and_end(self, job: Job, inbox: Mailbox[End]) -> None:
+        self._end = await self._wish(job)
+        if self._end is None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, inbox, nursery.cancel_scope)
+                await self._live(job)
+                nursery.cancel_scope.cancel("it has ended")
+        if self._end is not None and self._job() is not None:
+            await self._stop_and_tell(job, self._end)
+
+    async def _wish(self, job: Job) -> End | None:
+        """The wish to end that outlived a restart: a stop-job's, or the owner's who took the key back."""
+        if await self._stop_of(job) is not None:
+            return End()
+        return End(REVOKED) if job.holder in self._house.store.ring.ending() else None
+
+    async def _listen(self, inbox: Mailbox[End], scope: trio.CancelScope) -> None:
+        end = await inbox.receive()
+        async with self._pen:
+            self._end = end
+            scope.cancel("asked to end")
+
+    async def _live(self, job: Job) -> None:
+        runtime = self._house.runtime
+        if not runtime.has_jobs:
+            reason = f"this peer was started again with a runtime that runs no jobs ({runtime.name})"
+            await self._fail(job, "JOBS_UNAVAILABLE", reason, "run it on a peer that runs containers")
+            return
+        if not job.started:
+            try:
+                if not await self._was_begun():
+                    await self._start(job)
+            except (ImageFault, StartFailed) as fault:
+                if fault.code == UNAVAILABLE:
+                    # It may have been started all the same: that is looked after apart.
+                    self._house.workers.spawn(sweep_spec(self._house, self._id))
+                await self._fail(job, fault.code, fault.reason, fault.fix)
+                return
+            await self._tell(job, self._started(job))
+        await self._tell(job, end_of(job, await runtime.wait(self._id), self._now()))
+
+    async def _was_begun(self) -> bool:
+        """Whether its container runs or ran already: a peer was killed before it could tell so."""
+        try:
+            handle = await find(self._house, self._id, seconds=self._house.bounds.away)
+        except RuntimeUnavailable as away:
+            fix = "run the job again once the owner of the machine has its container engine running"
+            raise StartFailed(str(away), fix=fix, code=UNAVAILABLE) from away
+        return handle is not None or _has_run(await self._house.runtime.wait(self._id))
+
+    async def _start(self, job: Job) -> None:
+        async def tell(event: e.Event) -> None:
+            await self._tell(job, event)
+
+        house = self._house
+        body = house.store.world.unfinished[job.command].body
+        assert isinstance(body, RunJob)
+        image = await ensure_image(house, job.image, tell, job=self._id)
+        program = Container(
+            image=image.run,
+            command=body.command,
+            environment=body.env,
+            tasks=house.ceilings.job_tasks,
+            is_boxed=job.boxed,
+        )
+        await start(
+            house,
+            WorkloadSpec(
+                workload=self._id,
+                holder=job.holder,
+                program=program,
+                device_uuids=await self._devices(job),
+                memory_bytes=self._host_memory(job),
+            ),
+        )
+
+    async def _devices(self, job: Job) -> tuple[str, ...]:
+        """The cards to hand over; the host's CPU is no such."""
+        if job.device_uuid is None:
+            return ()
+        devices = await self._house.gpu.devices()
+        device = next((d for d in devices if d.uuid == job.device_uuid), None)
+        if device is None:
+            raise StartFailed(
+                f"the device {job.device} is not there any more",
+                fix="read get-hardware-state and run the job on a device it lists",
+                code="DEVICE_UNAVAILABLE",
+            )
+        return () if device.is_cpu else (device.uuid,)
+
+    def _host_memory(self, job: Job) -> int | None:
+        return self._house.ceilings.job_memory_bytes if job.boxed else None
+
+    async def _stop_and_tell(self, job: Job, end: End) -> None:
+        await stop_for_good(self._house, self._id)
+        ended = await self._house.runtime.wait(self._id)
+        stop = await self._stop_of(job)
+        at_ms = self._asked_at(job, stop)
+        if at_ms is not None and was_over(ended, at_ms):
+            if not job.started:
+                await self._tell(job, self._started(job))
+            await self._tell(job, end_of(job, ended, self._now()))
+            return
+        reason = end.reason or self._why_stopped(job, stop)
+        event = e.JobStopped(
+            job=self._id,
+            reason=reason or UNSET,
+            output=ended.output if job.started or _has_run(ended) else UNSET,
+        )
+        if stop is None:
+            await self._tell(job, event)
+        elif stop.correlation == job.correlation:
+            # Told once: the fold completes the run-job by it as well.
+            await self._tell_facts(Fact(event, job.holder, stop.correlation, stop.id))
+        else:
+            again = attrs.evolve(event, reason=UNSET)
+            await self._tell_facts(
+                self._fact(job, event), Fact(again, stop.holder, stop.correlation, stop.id)
+            )
+
+    def _why_stopped(self, job: Job, stop: Accepted | None) -> str | None:
+        if stop is not None and stop.holder != job.holder:
+            return "it was stopped by a key that was approved for everybody's workloads"
+        return None if job.started else "it was stopped before it started"
+
+    def _asked_at(self, job: Job, stop: Accepted | None) -> int | None:
+        """When somebody asked for its end, in milliseconds since the epoch."""
+        if stop is not None:
+            return time_ms(stop.at)
+        key = self._house.store.ring.get(job.holder)
+        return None if key is None else key.revoked_ms
+
+    async def _stop_of(self, job: Job) -> Accepted | None:
+        """The stop-job that was accepted for it, once it is sure that the disk has kept it."""
+        stop = job.ended_by
+        if stop is not None:
+            await self._house.store.wait_settled(stop.id)
+        return job.ended_by
+
+    async def _complete_stops(self, job: Job | None) -> None:
+        """Tell of a stop-job whose job ended in another way meanwhile.
+
+        None: it had ended when the actor began, which then crashed before it came here.
+        """
+        world = self._house.store.world
+        for stop in world.stops_of(self._id) if job is None else (job.ended_by,):
+            if stop is not None:
+                await self._house.store.wait_settled(stop.id)
+                if stop.id in world.unfinished:
+                    await self._tell_facts(job_ended(stop))
+
+    async def _fail(self, job: Job, code: str, reason: str, fix: str) -> None:
+        await self._tell(job, e.JobFailed(self._id, code, reason, fix))
+
+    async def _tell(self, job: Job, event: e.Event) -> None:
+        await self._tell_facts(self._fact(job, event))
+
+    async def _tell_facts(self, *facts: Fact) -> None:
+        async with self._pen:
+            await self._house.store.events.tell(*facts)
+
+    def _fact(self, job: Job, event: e.Event) -> Fact:
+        return Fact(event, job.holder, job.correlation, job.command)
+
+    def _started(self, job: Job) -> e.JobStarted:
+        return e.JobStarted(
+            job=self._id,
+            image=job.image,
+            boxed=job.boxed,
+            isolation=self._house.runtime.isolation,
+            holder=job.holder,
+            device=_or_unset(job.device),
+            device_uuid=_or_unset(job.device_uuid),
+            memory_bytes=UNSET if job.memory_bytes is None else job.memory_bytes,
+            host_memory_bytes=self._host_memory(job) or UNSET,
+        )
+
+    def _now(self) -> int:
+        return self._house.clock.now_ms()
+
+    async def _kept(self) -> Job | None:
+        """What the fold says of it, once it is sure that the disk has kept its run-job."""
+        job = self._job()
+        if job is not None:
+            await self._house.store.wait_settled(job.command)
+        return self._job()
+
+    def _job(self) -> Job | None:
+        return self._house.store.world.jobs.get(self._id)
+
+
+def _has_run(ended: Exit) -> bool:
+    """Whether a container that does not run was ever started: what ran says how or when it ended."""
+    return ended.code is not None or ended.ended_at is not None
+
+
+def _or_unset(text: str | None) -> str | UnsetType:
+    return UNSET if text is None else text
