@@ -15,7 +15,8 @@ MAX_NAME = 256
 def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
     """Take a key back: from now on it opens nothing, and what it runs ends.
 
-    Every open key of that name is taken back. Exits 2 where the disk did not keep it: the key is closed until
+    Every open key of that name is taken back. What keys of that name left running that were taken or given
+    back before ends as well. Exits 2 where the disk did not keep it: the key is closed until
     the peer starts again.
 
     Args:
@@ -36,8 +37,11 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
         return await door.post("/admin/revoke", body, seconds=REVOKE_SECONDS)
 
     answer = trio.run(ask)
-    for key in answer.get("revoked", ()):
-        print(f"Taken back: {safe(key.get('name'))} ({safe(key.get('holder'))}). It opens nothing any more.")
+    taken, closed = answer.get("revoked", ()), answer.get("closed_before", ())
+    for key in taken:
+        print(f"Taken back: {_key(key)}. It opens nothing any more.")
+    for key in closed:
+        print(f"Closed before: {_key(key)}. What it left running ends now.")
     running = [safe(each) for each in answer.get("still_running", ())]
     if keep_running:
         print("What it runs is left running.")
@@ -46,9 +50,16 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
     else:
         print("Nothing of it runs any more.")
     if answer.get("kept") is False:
+        until = "the key is closed only until the peer starts again"
+        if not taken:
+            until = "what still runs is ended only until the peer starts again"
         say(
-            "best-peer: the disk did not keep this: the key is closed only until the peer starts again; "
+            f"best-peer: the disk did not keep this: {until}; "
             "free room on the disk and run the same revoke again"
         )
         return SYSTEM
     return None
+
+
+def _key(key: dict[str, Any]) -> str:
+    return f"{safe(key.get('name'))} ({safe(key.get('holder'))})"

@@ -145,10 +145,12 @@ class Admin:
         running: list[str] = []
         if not asked.keep_running:
             wake_revoker(self._door.house)
-            running = await self._wait_for_end([key.holder for key in revoked.keys])
+            keys = (*revoked.keys, *revoked.closed_before)
+            running = await self._wait_for_end([key.holder for key in keys])
         return _json(
             {
                 "revoked": [{"name": k.name, "holder": k.holder} for k in revoked.keys],
+                "closed_before": [{"name": k.name, "holder": k.holder} for k in revoked.closed_before],
                 "kept": revoked.kept,
                 "still_running": running,
                 "keep_running": asked.keep_running,
@@ -194,7 +196,8 @@ class Admin:
         store = self._door.house.store
 
         def running() -> list[str]:
-            return [d for holder in holders for d in sorted(store.world.holding(holder).deployments)]
+            held = [store.world.holding(holder) for holder in holders]
+            return [workload for each in held for workload in sorted(each.deployments | each.jobs)]
 
         with trio.move_on_after(STOP_WAIT_SECONDS):
             while running():

@@ -17,6 +17,7 @@ REVOKE = "POST /admin/revoke"
 def answer(**more: Any) -> tuple[int, dict[str, Any]]:
     return 200, {
         "revoked": [{"name": "lab", "holder": "h-one"}],
+        "closed_before": [],
         "kept": True,
         "still_running": [],
         "keep_running": False,
@@ -42,6 +43,25 @@ def test_what_still_runs_is_named(door: FakeDoor, cli: Callable[..., Ran]) -> No
     ran = cli("revoke", "lab")
     assert ran.code == 0
     assert r"Still running: dep-1, dep-\x1b[2J. The peer goes on trying to end it." in ran.out
+
+
+def test_what_a_key_left_running_that_was_closed_before_is_ended(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    door.answers[REVOKE] = answer(revoked=[], closed_before=[{"name": "lab", "holder": "h-one"}])
+    ran = cli("revoke", "lab")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "Closed before: lab (h-one). What it left running ends now.",
+        "Nothing of it runs any more.",
+    ]
+    door.answers[REVOKE] = answer(
+        revoked=[], closed_before=[{"name": "lab", "holder": "h-one"}], still_running=["dep-1"], kept=False
+    )
+    ran = cli("revoke", "lab")
+    assert ran.code == 2
+    assert "Still running: dep-1." in ran.out
+    assert "what still runs is ended only until the peer starts again" in ran.line
 
 
 def test_its_work_may_be_left_running(door: FakeDoor, cli: Callable[..., Ran]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import peer.door.admin
 from actors.log.journal import JournalUnavailable
 from adapters.engine.fake import FakeEngine
 from tests.support.agents import begin, poll
@@ -15,6 +16,8 @@ from tests.support.peers import MODEL_BYTES, OpenDoor, open_door
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.support.agents import Agent
 
 ROUTES = [("GET", "pending"), ("POST", "approve"), ("POST", "deny"), ("POST", "revoke"), ("GET", "status")]
 
@@ -132,7 +135,7 @@ async def test_a_revoke_closes_keys_and_streams_and_ends_the_work(door: OpenDoor
     async with first.stream() as one, second.stream() as two, other.stream() as rest:
         answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
         assert [each["holder"] for each in answer.pop("revoked")] == [first.holder, second.holder]
-        assert answer == {"kept": True, "still_running": [], "keep_running": False}
+        assert answer == {"closed_before": [], "kept": True, "still_running": [], "keep_running": False}
         # A stream may still tell what was told before its key closed.
         while await one.next() is not None:
             pass
@@ -160,6 +163,85 @@ async def test_work_may_be_left_running_and_a_holder_named(door: OpenDoor) -> No
     assert (await two.get("/commands")).status_code == 200
     listed = (await owner.query("get-workloads"))["deployments"]
     assert [(each["deployment"], each["phase"]) for each in listed] == [(deployment, "ready")]
+
+
+async def leave_running(door: OpenDoor, name: str, how: str) -> tuple[Agent, str]:
+    """A closed key whose work runs on, and that work."""
+    agent = await door.sign_in(name)
+    deployment = await door.deploy(agent)
+    if how == "revoke --keep-running":
+        await door.admin("POST", "revoke", json={"name": name, "keep_running": True})
+    else:
+        async with agent.stream() as stream:
+            await agent.command("RevokeAgent", {})
+            while await stream.next() is not None:
+                pass
+    assert (await agent.get("/commands")).status_code == 401
+    return agent, deployment
+
+
+@pytest.mark.parametrize("how", ["revoke --keep-running", "revoke-agent"])
+async def test_a_later_revoke_ends_what_a_closed_key_left_running(door: OpenDoor, how: str) -> None:
+    """It was refused with UNKNOWN_KEY, and nobody could end that work any more."""
+    agent, deployment = await leave_running(door, "lab", how)
+    owner = await door.sign_in("owner")
+    for name in ("lab", agent.holder):
+        found = error(await door.admin("POST", "revoke", json={"name": name, "keep_running": True}), 404)
+        assert found["code"] == "UNKNOWN_KEY"
+        assert f"best-peer revoke {name} ends it" in found["message"]
+    async with owner.stream() as stream:
+        answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
+        told = (await stream.until("DeploymentEnded"))[-1]
+    assert answer == {
+        "revoked": [],
+        "closed_before": [{"name": "lab", "holder": agent.holder}],
+        "kept": True,
+        "still_running": [],
+        "keep_running": False,
+    }
+    assert told["data"]["deployment"] == deployment
+    assert told["data"]["reason"] == "its credential was taken back by the owner of this machine"
+    assert (await owner.query("get-workloads"))["deployments"] == []
+    found = error(await door.admin("POST", "revoke", json={"name": "lab"}), 404)
+    assert found["code"] == "UNKNOWN_KEY"
+    assert "nothing of it runs" in found["message"]
+
+
+async def test_what_a_closed_key_left_is_ended_with_its_open_namesake_and_not_without_being_asked(
+    door: OpenDoor,
+) -> None:
+    closed, left = await leave_running(door, "lab", "revoke --keep-running")
+    opened, owner = await door.sign_in("lab"), await door.sign_in("owner")
+    kept = await door.admin("POST", "revoke", json={"name": opened.holder, "keep_running": True})
+    assert kept.json()["closed_before"] == []
+    assert [d["deployment"] for d in (await owner.query("get-workloads"))["deployments"]] == [left]
+    third = await door.sign_in("lab")
+    answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
+    assert [each["holder"] for each in answer["revoked"]] == [third.holder]
+    assert [each["holder"] for each in answer["closed_before"]] == [closed.holder]
+    assert (await owner.query("get-workloads"))["deployments"] == []
+
+
+async def test_what_a_closed_key_left_is_ended_across_a_restart_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_door(tmp_path) as door:
+        agent, deployment = await leave_running(door, "lab", "revoke --keep-running")
+        owner = await door.sign_in("owner")
+    async with open_door(tmp_path) as door:
+        listed = await door.agent(owner.key).query("get-workloads")
+        assert [each["deployment"] for each in listed["deployments"]] == [deployment]
+        # The container engine does not end it before the peer is stopped.
+        monkeypatch.setattr(peer.door.admin, "STOP_WAIT_SECONDS", 0.0)
+        door.runtime.go_away()
+        answer = (await door.admin("POST", "revoke", json={"name": agent.holder})).json()
+        assert answer["still_running"] == [deployment]
+    async with open_door(tmp_path) as door:
+        again = door.agent(owner.key)
+        async with again.stream("from the beginning", type="DeploymentEnded") as stream:
+            (told,) = await stream.until("DeploymentEnded")
+        assert told["data"]["deployment"] == deployment
+        assert (await again.query("get-workloads"))["deployments"] == []
 
 
 async def test_a_revoke_holds_through_a_restart_and_so_does_the_end_of_the_work(tmp_path: Path) -> None:
