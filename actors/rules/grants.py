@@ -38,13 +38,21 @@ def check_grant(grant: Grant, *, is_session: bool) -> Grant:
             "approve a second sign-in for the other scopes",
             scopes=list(grant.scopes),
         )
+    unread = [option for option, said in _about_workloads(grant) if said] if "metrics" in grant.scopes else []
+    if unread:
+        raise Refusal(
+            "INVALID_GRANT",
+            f"a key for metrics runs nothing, so {' and '.join(unread)} would mean nothing; "
+            "leave that out, or approve other scopes",
+            options=unread,
+        )
     most = SESSION_SECONDS if is_session else DURABLE_SECONDS
     seconds = grant.expires_seconds
     if seconds is not None and not 1 <= seconds <= most:
         limit = "8h, since the agent asked for a session" if is_session else "366d"
         raise Refusal(
             "INVALID_GRANT",
-            f"--expires takes 1s to {limit}; {seconds} s was asked",
+            f"--expires takes 1s to {limit}, not {_duration(seconds)}",
             limit_seconds=most,
         )
     for name in ("memory_bytes", "deployments", "jobs", "workspaces"):
@@ -60,3 +68,22 @@ def default_expiry(grant: Grant, *, is_session: bool) -> int | None:
     if grant.expires_seconds is not None:
         return grant.expires_seconds
     return SESSION_SECONDS if is_session else None
+
+
+def _about_workloads(grant: Grant) -> tuple[tuple[str, bool], ...]:
+    """The options that say something of what a key runs, and whether each was given."""
+    return (
+        ("--memory", grant.memory_bytes is not None),
+        ("--deployments", grant.deployments is not None),
+        ("--jobs", grant.jobs is not None),
+        ("--open-jobs", grant.open_jobs),
+        ("--accelerators-only", grant.accelerators_only),
+    )
+
+
+def _duration(seconds: int) -> str:
+    """As `--expires` takes it, in the largest unit that divides it."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from actors.state.keys import Grant
 from peer.units import describe_duration, describe_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from actors.state.keys import Grant, Scope
+    from actors.state.keys import Scope
 
 _MAY: Final[Mapping[Scope, str]] = {
     "deploy": "deploy and undeploy models",
     "jobs": "run and stop jobs",
     "prompt": "prompt its models",
-    "workspaces": "create workspaces",
-    "metrics": "read the metrics of this whole door, and nothing else",
+    "workspaces": "create workspaces, once this peer has them: this version has none",
+    "metrics": "read the metrics of this whole door, once it has them, and nothing else: this version has "
+    "none",
     "all": "do everything, and see and end everybody's workloads",
 }
 
@@ -58,8 +60,9 @@ def _counts(grant: Grant) -> list[str]:
         words.append(f"may have {_counted(grant.deployments, 'deployment')} at once at most")
     if grant.jobs is not None:
         words.append(f"may have {_counted(grant.jobs, 'job')} at once at most")
-    if {"workspaces", "all"} & set(grant.scopes):
-        words.append(f"may own {_counted(grant.workspaces, 'workspace')} at most")
+    # No peer has any yet: of the number that was not chosen there is nothing to say.
+    if grant.workspaces != Grant().workspaces and {"workspaces", "all"} & set(grant.scopes):
+        words.append(f"may own {_counted(grant.workspaces, 'workspace')} at most, once this peer has them")
     return words
 
 

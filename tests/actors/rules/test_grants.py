@@ -36,6 +36,40 @@ def test_metrics_stands_alone() -> None:
     assert "stands alone" in refused(scopes=("all", "metrics")).message
 
 
+@pytest.mark.parametrize(
+    ("option", "grant"),
+    [
+        ("--memory", {"memory_bytes": 4 << 30}),
+        ("--deployments", {"deployments": 0}),
+        ("--jobs", {"jobs": 2}),
+        ("--open-jobs", {"open_jobs": True}),
+        ("--accelerators-only", {"accelerators_only": True}),
+    ],
+)
+def test_what_says_something_of_workloads_is_refused_for_metrics_and_not_dropped(
+    option: str, grant: dict[str, Any]
+) -> None:
+    refusal = refused(scopes=("metrics",), **grant)
+    assert option in refusal.message
+    assert refusal.details["options"] == [option]
+    check_grant(Grant(scopes=("deploy",), **grant), is_session=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (400 * 86_400, "400d"),
+        (367 * 86_400 + 3600, "8809h"),
+        (-90, "-90s"),
+        (0, "0s"),
+        (366 * 86_400 + 60, "527041m"),
+    ],
+)
+def test_a_life_that_is_too_long_is_told_as_it_is_written(seconds: int, words: str) -> None:
+    message = refused(expires_seconds=seconds).message
+    assert message == f"--expires takes 1s to 366d, not {words}"
+
+
 def test_an_unknown_scope_is_named_and_none_is_refused() -> None:
     assert "fly" in refused(scopes=("fly", "deploy")).message
     refused(scopes=())
