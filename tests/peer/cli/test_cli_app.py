@@ -117,3 +117,43 @@ def test_help_and_version_load_nothing_that_serving_needs() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     assert ran.stderr == "[]\n"
+
+
+_INTERRUPTED_AT = """
+import sys
+
+module = sys.argv.pop(1)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder())
+import peer.__main__
+
+sys.exit(peer.__main__.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "code"),
+    [
+        ("peer.cli.outcome", ("status",), 130),
+        ("peer.cli.app", ("status",), 130),
+        ("peer.cli.outcome", (), 0),
+        ("peer.cli.serve", (), 0),
+    ],
+)
+def test_ctrl_c_while_it_is_being_loaded_prints_no_traceback(
+    module: str, arguments: tuple[str, ...], code: int
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_AT, module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
