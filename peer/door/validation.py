@@ -118,9 +118,10 @@ class Check:
                     expected = describe(_node(node, ["properties", name]))
                     yield _problem(pointer + segment(name), f"is missing; expected {expected}"), expected
                 case jsonschema_rs.ValidationErrorKind.AdditionalProperties(unexpected=names):
-                    expected = ", ".join(node.get("properties", {})) or "no members"
+                    known = ", ".join(node.get("properties", {}))
+                    expected = f"expected only {known}" if known else "expected nothing"
                     for name in names[: MAX_PROBLEMS + 1]:
-                        said = f"is not known here; expected only {expected}"
+                        said = f"is not known here; {expected}"
                         yield _problem(pointer + segment(name), said), expected
                 case jsonschema_rs.ValidationErrorKind.PropertyNames():
                     expected = describe(_node(self.schema, _through(error.schema_path, "propertyNames")))

@@ -248,7 +248,7 @@ def test_every_fault_of_the_data_is_told_at_once() -> None:
         ("UndeployModel", {"deployment": "dep-short"}, "/data/deployment", 'got "dep-short"'),
         ("UndeployModel", {"deployment": DEPLOYMENT + "\n"}, "/data/deployment", "matching ^dep-"),
         ("StopJob", {"job": DEPLOYMENT}, "/data/job", "matching ^job-"),
-        ("RevokeAgent", {"holder": "h-1"}, "/data/holder", "expected only no members"),
+        ("RevokeAgent", {"holder": "h-1"}, "/data/holder", "is not known here; expected nothing"),
         ("RunJob", {"image": "i", "env": {"1BAD": "x"}}, "/data/env", "has a name that may not be"),
         ("RunJob", {"image": "i", "env": {"A": 5}}, "/data/env/A", "at most 8192 characters; got a number"),
         (
