@@ -119,6 +119,33 @@ def test_help_and_version_load_nothing_that_serving_needs() -> None:
     assert ran.stderr == "[]\n"
 
 
+def shell_lines(page: str) -> list[str]:
+    """The lines that a page has its reader paste into a shell, without their comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    lines = [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def program_calls(lines: list[str]) -> list[tuple[str, list[str]]]:
+    """Each call of the program in them, as it is written, and its arguments."""
+    call = re.compile(r"(?:\w+=\S+ )*(\S*\bbest-peer)((?: [^&;]*)?)")
+    found = (call.fullmatch(re.sub(r"<[^>]*>", "X", line)) for line in lines)
+    return [(each[1], each[2].split()) for each in found if each is not None]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_what_is_pasted_from_a_page_is_found_and_taken(page: str) -> None:
+    lines = shell_lines(page)
+    calls = program_calls(lines)
+    assert len(calls) >= 4
+    has_path = any(line.startswith("export PATH=~/best-peer/bin:") for line in lines)
+    assert {program for program, _ in calls} == {"best-peer" if has_path else "~/best-peer/bin/best-peer"}
+    for _, arguments in calls:
+        if arguments and not arguments[-1].startswith("--version"):
+            make_app().parse_args(arguments)
+
+
 _INTERRUPTED_AT = """
 import sys
 
