@@ -47,6 +47,9 @@ async def test_q03_answers_fit_their_schema_and_faults_say_which(door: OpenDoor,
     assert [each["deployment"] for each in one["deployments"]] == [deployment]
     other = await agent.get("/queries/get-workloads", deployment="dep-none-of-this-name")
     assert code(other, 404) == "UNKNOWN_DEPLOYMENT"
+    (told,) = [each["dataschema"] for each in await entries(agent) if each["schema"] == "get-workloads"]
+    parameters = (await agent.http.get(told)).json()["parameters"]["properties"]
+    assert "UNKNOWN_DEPLOYMENT" in parameters["deployment"]["description"]
     assert code(await agent.get("/queries/none"), 404) == "NOT_FOUND"
 
 
