@@ -16,7 +16,7 @@ import attrs
 from adapters.images.port import InvalidReference
 from adapters.images.reference import parse as parse_reference
 from peer.log_text import field_text
-from peer.units import NONE
+from peer.units import MIB, NONE, parse_size_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,9 @@ MAX_SHOWN: Final = 120
 """Characters of a refused value that are shown."""
 MAX_VALUE: Final = 4096
 """Characters of a value that are read: the longest path there can be."""
+LEAST_MEMORY: Final = 6 * MIB
+LEAST_TASKS: Final = 2
+"""What a container starts with, its init and one program; a ceiling under it would end every one at once."""
 _USER = re.compile(r"(?<=://)[^/@]*@")
 
 
@@ -106,19 +109,28 @@ def one_of(*choices: str, later: tuple[str, ...] = ()) -> Callable[[str], str]:
     return parse
 
 
-def whole_number(text: str) -> int:
-    """Read a whole number from 1 to a million.
+def whole_number(text: str, *, minimum: int = 1) -> int:
+    """Read a whole number from ``minimum`` to a million.
 
     Raises:
         ValueError: it is none.
     """
-    if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or not 1 <= int(text) <= 1_000_000:
-        raise ValueError("expected a whole number from 1 to 1000000")
+    if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or not minimum <= int(text) <= 1_000_000:
+        raise ValueError(f"expected a whole number from {minimum} to 1000000")
     return int(text)
 
 
-def whole_number_or_none(text: str) -> int | None:
-    """Read a whole number from 1 to a million, or ``none`` for no limit.
+def memory_ceiling(text: str) -> int | None:
+    """Read a ceiling on memory under which a container can start, or ``none``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return parse_size_or_none(text, minimum=LEAST_MEMORY)
+
+
+def task_ceiling(text: str) -> int | None:
+    """Read a ceiling on processes and threads under which a container can start, or ``none``.
 
     Raises:
         ValueError: it is neither.
@@ -126,7 +138,7 @@ def whole_number_or_none(text: str) -> int | None:
     if text.lower() == NONE:
         return None
     try:
-        return whole_number(text)
+        return whole_number(text, minimum=LEAST_TASKS)
     except ValueError as error:
         raise ValueError(f"{error}, or {NONE}") from None
 

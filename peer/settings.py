@@ -35,19 +35,16 @@ from peer.setting import (
     SettingsError,
     absolute,
     image_text,
+    memory_ceiling,
     one_of,
     path_text,
     shown,
+    task_ceiling,
     whole_number,
-    whole_number_or_none,
 )
 from peer.settings_checks import conflicts, in_the_clear
 from peer.settings_names import RETIRED, retired, unknown
-from peer.units import MIB, parse_duration, parse_size_or_none
-
-LEAST_MEMORY: Final = 6 * MIB
-"""What a container starts with; a ceiling under it would end every one at once."""
-
+from peer.units import parse_duration
 
 RuntimeName = Literal["docker", "native", "process", "fake"]
 
@@ -59,12 +56,7 @@ DOCKER_VARIABLES: Final = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH
 
 IMAGE_EXPECTED: Final = "an image, as docker pull takes it"
 MEMORY_EXPECTED: Final = "a size from 6M on (8G), or none"
-TASKS_EXPECTED: Final = "a number from 1 on, or none"
-
-
-def memory_ceiling(text: str) -> int | None:
-    """Read a ceiling on memory that a container can start under, or none."""
-    return parse_size_or_none(text, minimum=LEAST_MEMORY)
+TASKS_EXPECTED: Final = "a number from 2 on, or none"
 
 
 def _entry(**parts: Any) -> dict[str, Setting]:
@@ -249,7 +241,7 @@ class Settings:
         metadata=_entry(
             name="BEST_PEER_ENGINE_PIDS",
             default="4096",
-            parse=whole_number_or_none,
+            parse=task_ceiling,
             takes=TASKS_EXPECTED,
             help="The ceiling on the processes and threads of an engine's container; none is no ceiling.",
         )
@@ -268,7 +260,7 @@ class Settings:
         metadata=_entry(
             name="BEST_PEER_JOB_PIDS",
             default="4096",
-            parse=whole_number_or_none,
+            parse=task_ceiling,
             takes=TASKS_EXPECTED,
             help="The ceiling on the processes and threads of a job, boxed or not; none is no ceiling.",
         )
