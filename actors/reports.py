@@ -7,8 +7,9 @@ import trio
 
 from actors.house import House
 from actors.rules.refusal import Refusal
+from actors.rules.workloads import unknown_job
 from actors.state.keys import Key
-from actors.state.workloads import Deployment
+from actors.state.workloads import Deployment, Job
 from adapters.engine.port import Engine
 from adapters.gpu.port import Device
 
@@ -53,36 +54,50 @@ async def hardware_state(machine: Machine, key: Key | None, *, instance: str, ve
         "peer": {"instance": instance, "version": version},
         "devices": [_device(d, machine.house) for d in devices],
         "engines": engines,
+        "jobs": machine.house.runtime.has_jobs,
     }
 
 
-def workloads(house: House, key: Key | None, deployment: str | None = None) -> dict[str, Any]:
+def workloads(
+    house: House, key: Key | None, deployment: str | None = None, job: str | None = None
+) -> dict[str, Any]:
     """A key's own workloads, everybody's for one approved for `all` and for the owner.
 
+    Args:
+        house: whose workloads.
+        key: who asks; None is the owner.
+        deployment, job: list that one alone.
+
     Raises:
-        Refusal: UNKNOWN_DEPLOYMENT: none of that id that this key may see.
+        Refusal: UNKNOWN_DEPLOYMENT, UNKNOWN_JOB: none of that id that this key may see.
     """
     world = house.store.world
-    if key is None or key.sees_all:
-        seen = list(world.deployments.values())
-    else:
-        seen = [world.deployments[d] for d in sorted(world.holding(key.holder).deployments)]
-    if deployment is not None:
-        seen = [d for d in seen if d.id == deployment]
-        if not seen:
-            raise Refusal(
-                "UNKNOWN_DEPLOYMENT",
-                f"this key has no deployment {deployment}; leave the parameter out to list its own",
-                deployment=deployment,
-            )
-    held = sum(d.memory_bytes for d in seen) if key is None else world.holding(key.holder).memory_bytes
+    is_everybodys = key is None or key.sees_all
+    deployments = [d for d in world.deployments.values() if is_everybodys or d.holder == _holder(key)]
+    jobs = [j for j in world.jobs.values() if is_everybodys or j.holder == _holder(key)]
+    if deployment is not None or job is not None:
+        deployments = [d for d in deployments if d.id == deployment]
+        jobs = [j for j in jobs if j.id == job]
+    if deployment is not None and not deployments:
+        raise Refusal(
+            "UNKNOWN_DEPLOYMENT",
+            f"this key has no deployment {deployment}; leave the parameter out to list its own",
+            deployment=deployment,
+        )
+    if job is not None and not jobs:
+        raise unknown_job(job)
+    held = sum(world.promised.values()) if key is None else world.holding(key.holder).memory_bytes
     return {
-        "deployments": [_deployment(d) for d in seen],
-        "jobs": [],
+        "deployments": [_deployment(d) for d in deployments],
+        "jobs": [_job(j) for j in jobs],
         "queued": [],
         "held_bytes": held,
         "share_bytes": None if key is None else key.grant.memory_bytes,
     }
+
+
+def _holder(key: Key | None) -> str | None:
+    return None if key is None else key.holder
 
 
 def _device(device: Device, house: House) -> dict[str, Any]:
@@ -136,4 +151,18 @@ def _deployment(deployment: Deployment) -> dict[str, Any]:
         "holder": deployment.holder,
         "correlationId": deployment.correlation,
         "since": deployment.since,
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    given = {"device": job.device, "memory_bytes": job.memory_bytes}
+    return {
+        "job": job.id,
+        "image": job.image,
+        **{name: value for name, value in given.items() if value is not None},
+        "boxed": job.boxed,
+        "phase": job.phase,
+        "holder": job.holder,
+        "correlationId": job.correlation,
+        "since": job.since,
     }

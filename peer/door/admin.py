@@ -190,6 +190,7 @@ class Admin:
             "expires_ms": key.expires_ms,
             "held_bytes": holding.memory_bytes,
             "deployments": len(holding.deployments),
+            "jobs": len(holding.jobs),
         }
 
     async def _wait_for_end(self, holders: list[str]) -> list[str]:
