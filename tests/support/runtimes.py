@@ -180,16 +180,19 @@ class DockerWorld:
 
 
 @asynccontextmanager
-async def open_docker_world(bed: DockerBed, *, socket: Path | None = None) -> AsyncIterator[DockerWorld]:
+async def open_docker_world(
+    bed: DockerBed, *, socket: Path | None = None, patience: float = 30
+) -> AsyncIterator[DockerWorld]:
     """Containers of an instance of its own, all of which are removed in the end.
 
     Args:
         bed: whose registry the image comes from.
         socket: another engine's than the bed's.
+        patience: seconds for which calls are tried again while the engine is away.
     """
     async with AsyncExitStack() as stack:
         endpoint = unix_endpoint(socket or bed.socket)
-        client = await stack.enter_async_context(DockerClient(endpoint))
+        client = await stack.enter_async_context(DockerClient(endpoint, patience_seconds=patience))
         image = await pulled(bed, client, puppet_image(bed))
         instance = f"p-{secrets.token_hex(8)}"
         runtime = await stack.enter_async_context(docker_runtime(client, instance))
