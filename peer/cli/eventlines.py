@@ -128,6 +128,29 @@ def _ended(data: Data) -> str:
     return _failure(data) + ("" if code is None else f" (exit code {code})")
 
 
+def _job_started(data: Data) -> str:
+    size = data.get("memory_bytes")
+    promised = "" if size is None else f", {describe_size(size)} promised"
+    where = data.get("device", "the host alone")
+    return f"{data['image']} on {where}{promised}, " + ("boxed" if data["boxed"] else "in the open")
+
+
+def _job_finished(data: Data) -> str:
+    note = data.get("note")
+    return f"exit code {data['exit_code']}, {_lines(data)}" + (f"; {note}" if note else "")
+
+
+def _job_stopped(data: Data) -> str:
+    reason = data.get("reason")
+    return f"stopped, {_lines(data)}" + (f"; {reason}" if reason else "")
+
+
+def _lines(data: Data) -> str:
+    """How much is told of what a job printed; what it says is its holder's business."""
+    count = len(data.get("output", ()))
+    return f"{count} {'line' if count == 1 else 'lines'} of output"
+
+
 def _answered(data: Data) -> str:
     asked, given = data["prompt_tokens"], data["completion_tokens"]
     tokens = f"{_count(asked)} tokens asked, {_count(given)} answered"
@@ -162,6 +185,10 @@ _TOLD: Final[Mapping[str, Callable[[Data], str]]] = {
     "DeploymentEnded": _ended,
     "OutOfMemory": _ended,
     "Undeployed": lambda _: "ended by command",
+    "JobStarted": _job_started,
+    "JobFinished": _job_finished,
+    "JobFailed": _ended,
+    "JobStopped": _job_stopped,
     "PromptAnswered": _answered,
     "PromptFailed": _failure,
     "CommandFailed": _command,

@@ -53,7 +53,9 @@ def _show(answer: Json) -> None:
     )
     print()
     _devices(_dicts(answer.get("devices")))
-    _workloads(_dicts(answer.get("workloads", {}).get("deployments")), names)
+    workloads = answer.get("workloads", {})
+    _deployments(_dicts(workloads.get("deployments")), names)
+    _jobs(_dicts(workloads.get("jobs")), names)
     _keys(keys)
 
 
@@ -102,11 +104,11 @@ def _devices(devices: list[Json]) -> None:
     )
 
 
-def _workloads(deployments: list[Json], names: Mapping[str, str]) -> None:
+def _deployments(deployments: list[Json], names: Mapping[str, str]) -> None:
     from peer.cli.tables import Column, table
 
     table(
-        "Workloads",
+        "Deployments",
         [
             Column("Deployment", gives=True, least=12),
             Column("Model", gives=True, least=10),
@@ -128,14 +130,44 @@ def _workloads(deployments: list[Json], names: Mapping[str, str]) -> None:
             ]
             for each in deployments
         ),
-        "Nothing runs. An agent that was let in starts something with deploy-model.",
+        "No model is served. An agent that was let in serves one with deploy-model.",
+    )
+
+
+def _jobs(jobs: list[Json], names: Mapping[str, str]) -> None:
+    from peer.cli.tables import Column, table
+
+    table(
+        "Jobs",
+        [
+            Column("Job", gives=True, least=12),
+            Column("Image", gives=True, least=10),
+            Column("Device"),
+            Column("Memory", right=True),
+            Column("Box"),
+            Column("Phase"),
+            Column("Key", gives=True, least=8),
+        ],
+        (
+            [
+                str(each.get("job", UNKNOWN)),
+                str(each.get("image", UNKNOWN)),
+                str(each.get("device", "none")),
+                _size(each, "memory_bytes") if "memory_bytes" in each else "none",
+                "closed" if each.get("boxed", True) else "open",
+                str(each.get("phase", UNKNOWN)),
+                names.get(str(each.get("holder")), str(each.get("holder"))),
+            ]
+            for each in jobs
+        ),
+        "No job runs.",
     )
 
 
 def _keys(keys: list[Json]) -> None:
     from peer.cli.tables import Column, table
 
-    shown = [key for key in keys if key.get("state") == "open" or key.get("deployments")]
+    shown = [key for key in keys if key.get("state") == "open" or key.get("deployments") or key.get("jobs")]
     table(
         "Keys",
         [

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SECRET = "what was asked and answered"
 DEPLOYMENT = "dep-AbCdEfGhIjKlMnOpQrStUv"
+JOB = "job-AbCdEfGhIjKlMnOpQrStUv"
 HOLDER = "h-1234567890123456789012"
 NOON = int(datetime(2026, 10, 19, 12, tzinfo=UTC).timestamp() * 1000)
 ENCODER = EnvelopeEncoder("urn:best-peer:p-test", {})
@@ -74,6 +75,10 @@ EVENTS = (
     e.DeploymentEnded(DEPLOYMENT, "its engine ended", 137, ("out",)),
     e.OutOfMemory(DEPLOYMENT, "no memory", "promise more", None),
     e.Undeployed(DEPLOYMENT),
+    e.JobStarted(JOB, "busybox", True, "container", HOLDER, "cpu", "cpu", 1 << 30, 4 << 30),
+    e.JobFinished(JOB, 3, ("it said this",), note="a process of it was ended"),
+    e.JobFailed(JOB, "OUT_OF_MEMORY", "it reached its ceiling", "use less", 137, ("out",)),
+    e.JobStopped(JOB, "it was stopped before it started"),
     e.CommandFailed("cmd-1", "Prompt", "INTERNAL", "it broke", "send it again"),
     e.AgentRevoked(HOLDER, "lab"),
 )
@@ -87,6 +92,33 @@ def test_every_event_of_this_release_has_words(data: Path, cli: Callable[..., Ra
     for event, text in zip(EVENTS, lines, strict=True):
         assert type(event).__name__ in text
         assert "=" not in text, "words, not fields"
+
+
+def test_a_job_is_told_by_where_it_ran_and_how_it_ended(data: Path, cli: Callable[..., Ran]) -> None:
+    """What it printed is its holder's: only how much is told of it."""
+    events = (
+        e.JobStarted(JOB, "busybox", False, "container", HOLDER),
+        e.JobStarted(JOB, "busybox", True, "container", HOLDER, "gpu-0", "GPU-1", 1 << 30),
+        e.JobFinished(JOB, 0, (SECRET,)),
+        e.JobFinished(JOB, 137, (SECRET, "x"), note="most often a kill"),
+        e.JobFailed(JOB, "OUT_OF_MEMORY", "it reached its ceiling", "use less", 137, (SECRET,)),
+        e.JobStopped(JOB, output=(SECRET,)),
+        e.JobStopped(JOB, "its credential was taken back"),
+    )
+    tell(data, *(line(each) for each in events))
+    out = cli("events").out
+    words = [text.partition("h-12345678")[2].strip() for text in out.splitlines()]
+    assert words == [
+        "busybox on the host alone, in the open",
+        "busybox on gpu-0, 1 GiB promised, boxed",
+        "exit code 0, 1 line of output",
+        "exit code 137, 2 lines of output; most often a kill",
+        "OUT_OF_MEMORY: it reached its ceiling; use less (exit code 137)",
+        "stopped, 1 line of output",
+        "stopped, 0 lines of output; its credential was taken back",
+    ]
+    assert "job-AbCdEfGh" in out
+    assert SECRET not in out
 
 
 def test_a_pull_is_told_in_the_figures_that_are_known(data: Path, cli: Callable[..., Ran]) -> None:
@@ -131,7 +163,7 @@ def test_what_another_release_tells_of_prompts_is_hidden_too() -> None:
 
 def test_an_event_nobody_here_knows_is_shown_by_its_fields(data: Path, cli: Callable[..., Ran]) -> None:
     unknown = {
-        "id": "evt-1", "type": "JobStarted", "time": "2026-10-19T12:00:00Z", "source": "",
+        "id": "evt-1", "type": "JobQueued", "time": "2026-10-19T12:00:00Z", "source": "",
         "data": {"job": "job-AbCdEfGhIj", "image": "busybox", "boxed": True, "devices": ["cpu"]},
     }  # fmt: skip
     odd = {**unknown, "type": "DeploymentReady", "data": {"model": 7}, "time": "never"}

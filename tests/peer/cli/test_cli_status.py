@@ -116,8 +116,23 @@ def test_empty_states_say_what_to_do(door: FakeDoor, cli: Callable[..., Ran]) ->
     door.answers[STATUS] = 200, answer(devices=[], workloads={"deployments": []}, keys=[], engines=[])
     out = cli("status").out
     assert "The peer sees no device." in out
-    assert "An agent that was let in starts something with deploy-model." in out
+    assert "An agent that was let in serves one with deploy-model." in out
+    assert "No job runs." in out
     assert "best-peer approve CODE" in out
+
+
+def test_jobs_are_a_table_of_their_own(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    row = {"image": "busybox:1", "phase": "running", "holder": HOLDER}
+    jobs = [
+        {"job": "job-one", "boxed": True, "device": "gpu-0", "memory_bytes": GIB, **row},
+        {"job": "job-two", "boxed": False, **row},
+    ]
+    keys = [key(state="revoked", deployments=0, jobs=2)]
+    door.answers[STATUS] = 200, answer(workloads={"deployments": [], "jobs": jobs}, keys=keys)
+    lines = [line.split() for line in cli("status").out.splitlines()]
+    assert ["job-one", "busybox:1", "gpu-0", "1", "GiB", "closed", "running", "lab"] in lines
+    assert ["job-two", "busybox:1", "none", "none", "open", "running", "lab"] in lines
+    assert any(line[:1] == ["lab"] for line in lines), "a key whose jobs run is shown"
 
 
 def test_json_is_the_doors_answer_and_nothing_else(door: FakeDoor, cli: Callable[..., Ran]) -> None:
@@ -165,7 +180,8 @@ def test_when_a_key_ends_is_said(door: FakeDoor, cli: Callable[..., Ran]) -> Non
 def test_an_answer_of_another_release_is_shown_as_far_as_it_goes(
     door: FakeDoor, cli: Callable[..., Ran]
 ) -> None:
-    door.answers[STATUS] = 200, {"keys": [{}], "devices": [{}], "workloads": {"deployments": [{}]}}
+    workloads: dict[str, Any] = {"deployments": [{}], "jobs": [{}]}
+    door.answers[STATUS] = 200, {"keys": [{}], "devices": [{}], "workloads": workloads}
     ran = cli("status")
     assert ran.code == 0
     assert "unknown" in ran.out
