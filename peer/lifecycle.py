@@ -162,6 +162,7 @@ class Front:
             tls=self._tls,
             limits=Limits(),
             on_request_done=RequestLog(),
+            reword=self._peer.app.reword,
         )
         await server.run(task_status=task_status)
 

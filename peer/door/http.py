@@ -21,10 +21,11 @@ from peer.door.catalogue import QueryEntry
 from peer.door.context import WELL_KNOWN, Door
 from peer.door.events import get_events
 from peer.door.ingest import serve_command
+from peer.door.limits import Refusal as ServerRefusal
 from peer.door.manifest import DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, SignInGuidance
 from peer.door.problems import JSON, Send, error_body, refusal_answer, send_answer
 from peer.door.public import PublicPace
-from peer.door.signin import PAGE_PATH, SignIn, sign_in_too_often
+from peer.door.signin import PAGE_PATH, SignIn, flat_refusal, sign_in_too_often
 from peer.door.stream import serve_stream
 from peer.door.validation import Problems, check_query
 
@@ -33,7 +34,8 @@ logger = logging.getLogger("best_peer.door")
 SCHEMA_JSON = "application/schema+json"
 COMMANDS_PATH = "/commands"
 STREAM_PATH = "/events/stream"
-PUBLIC = frozenset({WELL_KNOWN, DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, PAGE_PATH})
+SIGN_IN = frozenset({DEVICE_AUTHORIZATION_PATH, TOKEN_PATH})
+PUBLIC = SIGN_IN | {WELL_KNOWN, PAGE_PATH}
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -51,12 +53,7 @@ class DoorApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: under the endpoint's own path, or without it for a proxy that takes it off."""
-        path = scope["path"]
-        if self._prefix and path.startswith(self._prefix + "/"):
-            scope["path"] = path = path[len(self._prefix) :]
-        if path.startswith("//"):
-            # A client joined the endpoint and a path with one slash too many; Quart's routes take that too.
-            scope["path"] = path = "/" + path.lstrip("/")
+        scope["path"] = path = self._own(scope["path"])
         if path in PUBLIC:
             wait = self._public.wait_seconds(scope["client"][0], trio.current_time())
             if wait:
@@ -74,9 +71,20 @@ class DoorApp:
         else:
             await send_answer(send, *_not_allowed(method, ["GET"]))
 
+    def reword(self, path: str, refusal: ServerRefusal) -> ServerRefusal:
+        """A refusal of the server's own, at a path as it arrived, as that path's clients read it (R15)."""
+        return flat_refusal(refusal) if self._own(path) in SIGN_IN else refusal
+
+    def _own(self, path: str) -> str:
+        """A path without the endpoint's own."""
+        if self._prefix and path.startswith(self._prefix + "/"):
+            path = path[len(self._prefix) :]
+        # A client may join the endpoint and a path with one slash too many; Quart's routes take that too.
+        return "/" + path.lstrip("/") if path.startswith("//") else path
+
 
 def _too_often(path: str, wait: int) -> tuple[bytes, int, dict[str, str]]:
-    if path in (DEVICE_AUTHORIZATION_PATH, TOKEN_PATH):
+    if path in SIGN_IN:
         return sign_in_too_often(path, wait)
     return refusal_answer(
         Refusal(

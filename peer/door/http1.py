@@ -57,10 +57,15 @@ class Shared:
     """What the connections of one server have in common."""
 
     def __init__(
-        self, app: AsgiApp, limits: Limits, on_request_done: Callable[[RequestRecord], None]
+        self,
+        app: AsgiApp,
+        limits: Limits,
+        on_request_done: Callable[[RequestRecord], None],
+        reword: Callable[[str, Refusal], Refusal],
     ) -> None:
         self.app = app
         self.limits = limits
+        self.reword = reword
         self._on_request_done = on_request_done
         self.seconds = {
             Phase.HEAD: limits.header_seconds,
@@ -258,6 +263,7 @@ class Http1(H11Protocol):
         if self._asked is None:
             self._asked = _Asked("-", "-", trio.current_time(), {})
         with_body = self._asked.method != "HEAD"
+        refusal = self.shared.reword(self._asked.path, refusal)
         body = refusal.body()
         headers = refusal.headers(body) + self.config.response_headers("h11")
         await self._send_h11_event(h11.Response(status_code=refusal.status, headers=headers))

@@ -82,6 +82,10 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def _as_it_is(path: str, refusal: Refusal) -> Refusal:  # noqa: ARG001 - one signature for all
+    return refusal
+
+
 class Server:
     """One app behind one listening socket.
 
@@ -91,6 +95,8 @@ class Server:
         tls: None serves plain HTTP.
         on_request_done: called once for each request, in the event loop: it must not block. What it raises is
             logged.
+        reword: gives a refusal of the server's own in the words that clients of a path know; called with the
+            path as it arrived, ``-`` where the request could not be read.
     """
 
     def __init__(
@@ -101,12 +107,13 @@ class Server:
         tls: Tls | None,
         limits: Limits,
         on_request_done: Callable[[RequestRecord], None],
+        reword: Callable[[str, Refusal], Refusal] = _as_it_is,
     ) -> None:
         self._sock = sock
         self._address: tuple[str, int] = sock.getsockname()[:2]
         self._ssl = None if tls is None else _ssl_context(tls)
         _guard_against_lost_peers(sock, limits)
-        self._shared = Shared(app, limits, on_request_done)
+        self._shared = Shared(app, limits, on_request_done, reword)
         self._gate = Gate(limits, total=min(limits.connections_total, _descriptors() // 2))
         self._stop = trio.Event()
         self._empty = trio.Event()

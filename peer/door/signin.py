@@ -4,6 +4,7 @@ Errors here are the flat ones of RFC 6749, not BEST's. Bodies are forms; nothing
 """
 
 import re
+from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -16,6 +17,7 @@ from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.registrar import Credential, PollRefused
 from peer.door.context import Door, body_of
+from peer.door.limits import Refusal
 from peer.door.manifest import KEY_HEADER, TOKEN_PATH, SignInGuidance
 from peer.door.page import approval_page
 from peer.door.problems import JSON
@@ -64,6 +66,28 @@ def sign_in_too_often(path: str, wait_seconds: int) -> tuple[bytes, int, dict[st
         else OAuthError("temporarily_unavailable", description, 503, wait_seconds)
     )
     return error.body(), error.status, {"content-type": JSON, **error.headers()}
+
+
+@attrs.frozen
+class FlatRefusal(Refusal):
+    """A refusal of the server's own, as an RFC 6749 error: invalid_request, or temporarily_unavailable."""
+
+    def body(self) -> bytes:
+        """The flat body (R15)."""
+        at_fault = self.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        error = "invalid_request" if at_fault else "temporarily_unavailable"
+        return OAuthError(error, self.message).body()
+
+    def headers(self, body: bytes) -> list[tuple[bytes, bytes]]:
+        """The server's own, and never stored."""
+        return [*super().headers(body), (b"cache-control", b"no-store")]
+
+
+def flat_refusal(refusal: Refusal) -> FlatRefusal:
+    """What the server refuses at the sign-in's addresses before the app is asked."""
+    at_fault = refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    status = HTTPStatus.BAD_REQUEST if at_fault else HTTPStatus.SERVICE_UNAVAILABLE
+    return FlatRefusal(status, refusal.code, refusal.message, retry_after=refusal.retry_after)
 
 
 class SignIn:
@@ -186,7 +210,6 @@ async def _form(request: Request) -> dict[str, str]:
     """The form's fields; an empty value counts as absent (RFC 6749 3.1), one given twice is refused."""
     if request.mimetype != FORM:
         raise OAuthError("invalid_request", f"expected a form, {FORM}")
-    # The server's own answer to a large body is not of this form, so its size is looked at here (R15).
     body = await body_of(request)
     if len(body) > MOST_BODY:
         raise OAuthError("invalid_request", f"the form is larger than {MOST_BODY} bytes")

@@ -17,6 +17,7 @@ from tests.support.best_schemas import guidance
 from tests.support.peers import OpenDoor, open_door
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -206,6 +207,25 @@ async def test_r15_r16_what_is_no_form_is_refused_in_the_flat_shape(door: OpenDo
             {"content": b"client_id=" + b"x" * 9000, "headers": form},
         ):
             assert flat(await client.post(path, **more)) == "invalid_request"
+
+
+async def test_r15_what_the_server_itself_refuses_there_is_flat_too(tmp_path: Path) -> None:
+    """A body past the server's own limit was answered in BEST's shape, before the sign-in saw it."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    large = b"client_id=" + b"x" * 300_000
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(large), 50_000):
+            yield large[at : at + 50_000]
+
+    async with open_door(tmp_path, path="/machine") as door:
+        for path in ("/oauth/device", "/oauth/token", "//oauth/token"):
+            for content in (large, pieces()):
+                answer = await door.client(**form).post(f"{door.endpoint}{path}", content=content)
+                assert flat(answer) == "invalid_request"
+                assert "262144 bytes" in answer.json()["error_description"]
+        elsewhere = await door.client().post(f"{door.endpoint}/commands", content=large)
+        assert code(elsewhere, 413) == "PAYLOAD_TOO_LARGE"
 
 
 async def test_r17_only_the_owner_approves(door: OpenDoor, agent: Agent) -> None:
