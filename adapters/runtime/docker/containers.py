@@ -20,6 +20,8 @@ from adapters.runtime.docker.lines import JsonLines
 REMOVAL_SECONDS: Final = 30.0
 """How long an engine may take to free what a container held."""
 LOOK_SECONDS: Final = 0.1
+MAX_LIST: Final = 64 * 1024 * 1024
+"""Two hundred containers of images that say all they may of themselves."""
 PING_SECONDS: Final = 5.0
 EVENTS_SECONDS: Final = 5.0
 EVENTS_KEPT: Final = 256
@@ -106,7 +108,7 @@ class Containers:
     async def listed(self) -> dict[str, str]:
         """The state (`running`, `created`, `exited`, ...) of every workload that has a container."""
         params: Parameters = {"all": 1, "filters": json.dumps({"label": [f"{INSTANCE}={self.instance}"]})}
-        rows = await self.client.call("GET", "/containers/json", params=params)
+        rows = await self.client.call("GET", "/containers/json", params=params, most_bytes=MAX_LIST)
         states: dict[str, str] = {}
         for row in rows or ():
             for name in row.get("Names") or ():

@@ -63,7 +63,10 @@ def resolve_fault(
 ) -> ImageFault:
     """Why the registry could not be asked what a reference names."""
     fault = _registry_fault(asked, status, message, token)
-    return fault or _unreachable(asked, _said(message, token))
+    return fault or RegistryUnreachable(
+        f"{asked.registry} gives no answer that can be used for {asked.text}: {_said(message, token)}",
+        fix="check that it is a registry, of the distribution API in version 2, and that the image is whole there",
+    )
 
 
 def pull_fault(
@@ -130,15 +133,16 @@ def _is_tired(message: str) -> bool:
 def _not_found(asked: Reference, said: str) -> ImageNotFound:
     return ImageNotFound(
         f"{asked.registry} serves no {asked.text}, or shows it only to whoever has its credential: {said}",
-        fix="check the name and the tag; a private image has to be held by the container engine already",
+        fix="check the name and the tag; a private image needs a credential, or is pulled on the peer's "
+        "machine (docker login, docker pull) and run with BEST_PEER_PULL=missing",
     )
 
 
 def _denied(asked: Reference, said: str) -> ImageDenied:
     return ImageDenied(
         f"{asked.registry} refuses {asked.text}: {said}",
-        fix="use a credential that opens this repository, or pull the image on the peer's machine "
-        "(docker login, docker pull) and run it from there",
+        fix="check the name; use a credential that opens this repository, or pull the image on the peer's "
+        "machine (docker login, docker pull) and set BEST_PEER_PULL=missing",
     )
 
 

@@ -29,6 +29,8 @@ UNCANCELLED_SECONDS: Final = 3.0
 MAKE_SECONDS: Final = 60.0
 START_SECONDS: Final = 180.0
 """How long a container may take to be made, and to be started: a card that sleeps takes its time to wake."""
+MAX_IMAGE_TEXT: Final = 256 * 1024
+"""Twenty times what real images say of themselves; see `MAX_LIST`."""
 CLEAN_UP_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.1
 
@@ -105,7 +107,16 @@ class Starter:
         raise problem
 
     async def _image(self, reference: str) -> ImageConfig:
-        inspected = await self.containers.client.call("GET", f"/images/{reference}/json", ok=(404,))
+        path = f"/images/{reference}/json"
+        try:
+            inspected = await self.containers.client.call("GET", path, ok=(404,), most_bytes=MAX_IMAGE_TEXT)
+        except BadAnswer as fault:
+            # Labels, variables and commands of an image are part of every look at its containers, all of
+            # them together at some.
+            raise StartFailed(
+                f"the image says more of itself than {MAX_IMAGE_TEXT // 1024} KiB, or what cannot be read",
+                fix="build the image with fewer or shorter labels and variables",
+            ) from fault
         if inspected is None:
             raise image_gone()
         return ImageConfig.read(inspected)

@@ -170,6 +170,29 @@ async def test_a_user_that_the_image_lacks_is_said(docker_bed: DockerBed, world:
     assert (await world.run(world.job("id", "-u", image=image, is_boxed=True))).output == ("65534",)
 
 
+async def test_an_image_that_says_too_much_of_itself_is_not_run(
+    docker_bed: DockerBed, world: DockerWorld
+) -> None:
+    labels = {f"label-{number}": "x" * 1000 for number in range(300)}
+    image = await held(docker_bed, world, build_image(config={"Labels": labels}), "labels")
+
+    with pytest.raises(StartFailed, match="256 KiB"):
+        await world.run(world.job("true", image=image))
+
+    assert await world.runtime.kept() == ()
+
+
+async def test_who_follows_what_is_not_started_after_all_is_let_go(world: DockerWorld) -> None:
+    spec = attrs.evolve(world.job("true"), device_uuids=("GPU-1",))
+    await world.runtime.prepare(spec)
+
+    with trio.fail_after(60):
+        async with world.runtime.follow("job-1") as chunks:
+            with pytest.raises(StartFailed):
+                await world.runtime.start(spec)
+            assert [chunk async for chunk in chunks] == []
+
+
 async def test_a_program_of_the_host_is_not_run(world: DockerWorld) -> None:
     assert isinstance(puppet().program, Executable)
 
