@@ -16,7 +16,10 @@ from peer.door.problems import STATUS
 from peer.door.validation import ProblemCode
 
 ROOT = Path(__file__).parents[2]
-FACTS = ("deployment.py", "job.py", "jobends.py", "launch.py", "loading.py", "prompt.py", "pull.py", "tree.py")
+FACTS = (
+    *("deployment.py", "job.py", "jobends.py", "launch.py"),
+    *("loading.py", "prompt.py", "pull.py", "tree.py"),
+)
 """The actors that tell of failures."""
 _ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 _CODE = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)+|INTERNAL|INTERRUPTED|UNAUTHORIZED|FORBIDDEN")
