@@ -2,10 +2,9 @@
 
 import json
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
@@ -200,18 +199,22 @@ class Containers:
 
         An engine remembers what it did since its own start, and forgets the oldest of it.
         """
-        oldest: float | None = None
+        now = datetime.now(UTC)
+        if found.started is None or found.ended is None or found.ended > now:
+            # Its clock is not ours: what it did until now is not to be told from what it did not.
+            return False
+        oldest = now.timestamp()
         count = 0
-        params: Parameters = {"since": 0, "until": f"{time.time():.6f}"}
+        params: Parameters = {"since": 0, "until": f"{oldest:.6f}"}
         with trio.move_on_after(EVENTS_SECONDS):
             async with self.client.stream("GET", "/events", params=params) as pieces:
                 async for event in JsonLines(pieces):
                     if event.get("Action") == "start" and (event.get("Actor") or {}).get("ID") == found.id:
                         return False
                     count += 1
-                    oldest = min(oldest or float("inf"), float(event.get("timeNano") or 0) / 1e9)
-        reaches_back = oldest is not None and found.started is not None and oldest < found.started.timestamp()
-        return count < EVENTS_KEPT or reaches_back
+                    oldest = min(oldest, float(event.get("timeNano") or 0) / 1e9)
+            return count < EVENTS_KEPT or oldest < found.started.timestamp()
+        return False
 
     def _found(self, raw: Mapping[str, Any]) -> Found | None:
         config = raw.get("Config") or {}
