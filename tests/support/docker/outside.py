@@ -23,6 +23,7 @@ from tests.support.docker.kernel import remove_cgroup
 
 PREFIX: Final = "best-peer-bed."
 _SWEEP_SECONDS: Final = 30.0
+_MAKING_SECONDS: Final = 60.0
 # A socket's path has 107 bytes; the longest below a bed is that of an own engine's containerd.
 _LONGEST_PLACE: Final = 32
 
@@ -100,7 +101,14 @@ def _place() -> Path:
 
 
 def _beds() -> list[Path]:
-    return [path for path in _place().glob(f"{PREFIX}*") if path.is_dir()]
+    """Beds that are there for a while: one that is being made may not be locked yet."""
+    made_before = time.time() - _MAKING_SECONDS
+    found = []
+    for path in _place().glob(f"{PREFIX}*"):
+        with suppress(FileNotFoundError):
+            if path.is_dir() and path.stat().st_mtime < made_before:
+                found.append(path)
+    return found
 
 
 def _sweep_stale(folder: Path) -> None:

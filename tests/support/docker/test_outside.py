@@ -100,6 +100,7 @@ def test_an_engine_that_does_not_start_says_why_and_earlier_runs_are_swept(
 ) -> None:
     stale = place / f"{PREFIX}stale"
     stale.mkdir()
+    os.utime(stale, (0, 0))
     group = next(group for group in (CGROUPS / "memory", CGROUPS) if group.exists()) / stale.name
     group.mkdir()
     failing = tmp_path / "dockerd"
