@@ -62,6 +62,13 @@ async def test_a_pull_that_broke_off_is_resumed(
     assert await pulls(http, handle) == ["tiny"] * asked
 
 
+async def test_only_success_is_success(ollama: Served, registry: Path) -> None:
+    script(registry, tiny={"pulls": [{"ends_early": True}]})
+
+    with pytest.raises(ModelNotPulled, match="status 200 and no word of success"):
+        await make_ready(ollama)
+
+
 async def test_it_is_resumed_twice_at_most(ollama: Served, http: JsonHttp, registry: Path) -> None:
     script(registry, tiny={"pulls": [{"break_at": 0.5}]})
 
