@@ -95,16 +95,14 @@ def creation(
 
 
 def bind_address(engine_host: str) -> str:
-    """Where ports are bound for a peer that reaches them at `engine_host`.
+    """Where ports are bound for a peer that reaches them at `engine_host`: there and nowhere else.
 
-    Loopback for an engine on this machine; elsewhere every interface of the engine's machine, since which of
-    them has the address that the peer uses is not to be known from here.
+    A name of another machine may be any of its addresses, which are not to be known from here: then at all.
     """
     try:
-        address = ipaddress.ip_address(engine_host)
+        return str(ipaddress.ip_address(engine_host))
     except ValueError:
         return "127.0.0.1" if engine_host == "localhost" else "0.0.0.0"  # noqa: S104
-    return str(address) if address.is_loopback else "0.0.0.0"  # noqa: S104
 
 
 def _host_config(

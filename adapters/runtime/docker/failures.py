@@ -139,6 +139,11 @@ _TABLE: Final = (
         "raise BEST_PEER_JOB_MEMORY or BEST_PEER_ENGINE_MEMORY, or ask for more",
     ),
     _Known(
+        r"cannot assign requested address",
+        "the container engine's machine has no such address as its port was to be bound to",
+        "set BEST_PEER_ENGINE_HOST to an address of the machine that Docker runs on",
+    ),
+    _Known(
         r"address already in use|port is already allocated",
         "the port it was to be reached on was taken at the same moment",
         "send the command again",

@@ -250,11 +250,11 @@ def test_a_port_is_published_where_the_peer_reaches_it_and_nowhere_else() -> Non
         ("127.0.0.1", "127.0.0.1"),
         ("localhost", "127.0.0.1"),
         ("::1", "::1"),
-        ("10.0.0.7", "0.0.0.0"),
+        ("10.0.0.7", "10.0.0.7"),
         ("box.lan", "0.0.0.0"),
     ],
 )
-def test_ports_of_an_engine_here_are_on_loopback(engine_host: str, address: str) -> None:
+def test_ports_are_bound_where_the_peer_reaches_them(engine_host: str, address: str) -> None:
     assert bind_address(engine_host) == address
 
 

@@ -78,6 +78,7 @@ TOO_OLD = "requirement error: unsatisfied condition: cuda>=13.0, please update y
         ),
         ("Minimum memory limit allowed is 6MB", "START_FAILED", "BEST_PEER_JOB_MEMORY"),
         ("driver failed programming external connectivity: address already in use", "START_FAILED", "again"),
+        ("listen tcp4 10.0.0.7:0: bind: cannot assign requested address", "START_FAILED", "ENGINE_HOST"),
     ],
 )
 def test_what_is_known_is_said_with_what_to_do(message: str, code: str, fix: str) -> None:
