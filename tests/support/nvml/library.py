@@ -18,17 +18,26 @@ _COMPILE_SECONDS: Final = 120.0
 _FLAGS: Final = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 
 
+class NoCompiler(Exception):
+    """Raised when the library cannot be made here."""
+
+
 def compiled(cache: Path, age: Age = "current") -> Path:
     """The library, compiled at most once for each content of its source; runs beside this one may share it.
 
     Args:
         cache: a folder that the runs share.
         age: which functions it has.
+
+    Raises:
+        NoCompiler: there is no gcc.
     """
     flags = (*_FLAGS, f"-Wl,-soname,{NAME}", *(() if age == "current" else ("-DR470",)))
     content = hashlib.sha256(SOURCE.read_bytes() + repr(flags).encode()).hexdigest()[:16]
     library = cache / f"nvml-{content}.so"
     if not library.exists():
+        if shutil.which("gcc") is None:
+            raise NoCompiler("the tests' NVIDIA driver is compiled with gcc; install it: apt-get install gcc")
         cache.mkdir(parents=True, exist_ok=True)
         fresh = cache / f"nvml-{content}.{os.getpid()}"
         subprocess.run(["gcc", *flags, str(SOURCE), "-o", str(fresh)], check=True, timeout=_COMPILE_SECONDS)

@@ -97,21 +97,27 @@ static char *script(void) {
     return text;
 }
 
-/* The words of the nth line with a key: of the driver (""), of a card or instance, or of any (NULL). */
-static int look(const char *text, const char *uuid, const char *key, int nth, char words[WORDS]) {
-    char line[WORDS], name[WORDS], section[WORDS] = "";
-    while (*text) {
-        size_t length = strcspn(text, "\n");
+/* Where a search of the script has come to, and in whose lines. */
+typedef struct {
+    const char *text;
+    char section[WORDS];
+} search;
+
+/* The words of the next line with a key: of the driver (""), of a card or instance, or of any (NULL). */
+static int next(search *at, const char *uuid, const char *key, char words[WORDS]) {
+    char line[WORDS], name[WORDS];
+    while (*at->text) {
+        size_t length = strcspn(at->text, "\n");
         int rest = 0;
-        snprintf(line, sizeof line, "%.*s", (int)length, text);
-        text += length + (text[length] == '\n');
+        snprintf(line, sizeof line, "%.*s", (int)length, at->text);
+        at->text += length + (at->text[length] == '\n');
         if (sscanf(line, "%s %n", name, &rest) != 1)
             continue;
         if (!strcmp(name, "card"))
-            sscanf(line + rest, "%s", section);
+            sscanf(line + rest, "%s", at->section);
         if (!strcmp(name, "instance"))
-            sscanf(line + rest, "%*s %*s %s", section);
-        if ((!uuid || !strcmp(section, uuid)) && !strcmp(name, key) && nth-- == 0) {
+            sscanf(line + rest, "%*s %*s %s", at->section);
+        if ((!uuid || !strcmp(at->section, uuid)) && !strcmp(name, key)) {
             strcpy(words, line + rest);
             return 1;
         }
@@ -119,13 +125,17 @@ static int look(const char *text, const char *uuid, const char *key, int nth, ch
     return 0;
 }
 
+static int look(const char *text, const char *uuid, const char *key, char words[WORDS]) {
+    return next(&(search){text, ""}, uuid, key, words);
+}
+
 static int is_there(const char *text, const char *uuid) {
-    char words[WORDS], own[WORDS];
-    for (int nth = 0; look(text, NULL, "card", nth, words); nth++)
-        if (sscanf(words, "%s", own) == 1 && !strcmp(own, uuid))
+    char words[WORDS];
+    for (search at = {text, ""}; next(&at, NULL, "card", words);)
+        if (!strcmp(at.section, uuid))
             return 1;
-    for (int nth = 0; look(text, NULL, "instance", nth, words); nth++)
-        if (sscanf(words, "%*s %*s %s", own) == 1 && !strcmp(own, uuid))
+    for (search at = {text, ""}; next(&at, NULL, "instance", words);)
+        if (!strcmp(at.section, uuid))
             return 1;
     return 0;
 }
@@ -150,7 +160,7 @@ static void hang(const char *call) {
 
 static int ruled(const char *text, const char *uuid, const char *call) {
     char words[WORDS], named[WORDS], action[WORDS];
-    for (int nth = 0; look(text, uuid, "on", nth, words); nth++) {
+    for (search at = {text, ""}; next(&at, uuid, "on", words);) {
         long number = 0;
         if (sscanf(words, "%s %s %ld", named, action, &number) < 2)
             continue;
@@ -175,7 +185,7 @@ static int enter(const char *call, const unit *about, char **text) {
         answer = ruled(*text, about->uuid, call);
     if (answer != OK)
         return answer;
-    if (!look(*text, "", "session", 0, words))
+    if (!look(*text, "", "session", words))
         return DRIVER_NOT_LOADED;
     pthread_mutex_lock(&lock);
     if (!users || atol(words) != session)
@@ -208,7 +218,7 @@ static unit *handle(const char *uuid) {
 static int text_of(const char *call, const unit *about, const char *key, char *out, u32 room) {
     char *text, words[WORDS];
     int answer = enter(call, about, &text);
-    if (answer == OK && !look(text, about ? about->uuid : "", key, 0, words))
+    if (answer == OK && !look(text, about ? about->uuid : "", key, words))
         answer = NOT_SUPPORTED;
     if (answer == OK && strlen(words) >= room)
         answer = INSUFFICIENT_SIZE;
@@ -233,7 +243,7 @@ int nvmlInitWithFlags(u32 flags) {
     (void)flags;
     char words[WORDS], *text = script();
     int answer = ruled(text, "", "nvmlInitWithFlags");
-    if (answer == OK && !look(text, "", "session", 0, words))
+    if (answer == OK && !look(text, "", "session", words))
         answer = DRIVER_NOT_LOADED;
     pthread_mutex_lock(&lock);
     if (answer == OK && users++ == 0) {
@@ -268,7 +278,8 @@ int nvmlDeviceGetCount_v2(u32 *out) {
     char *text, words[WORDS];
     int answer = enter("nvmlDeviceGetCount", NULL, &text);
     pthread_mutex_lock(&lock);
-    for (*out = 0; answer == OK && look(at_init, NULL, "card", (int)*out, words);)
+    *out = 0;
+    for (search at = {at_init, ""}; answer == OK && next(&at, NULL, "card", words);)
         ++*out;
     pthread_mutex_unlock(&lock);
     free(text);
@@ -276,12 +287,15 @@ int nvmlDeviceGetCount_v2(u32 *out) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(u32 index, unit **out) {
-    char *text, words[WORDS], uuid[WORDS];
+    char *text, words[WORDS], uuid[WORDS] = "";
     int answer = enter("nvmlDeviceGetHandleByIndex", NULL, &text);
     pthread_mutex_lock(&lock);
-    if (answer == OK && (!look(at_init, NULL, "card", (int)index, words) || sscanf(words, "%s", uuid) != 1))
-        answer = INVALID_ARGUMENT;
+    for (search at = {at_init, ""}; answer == OK && !*uuid && next(&at, NULL, "card", words);)
+        if (index-- == 0)
+            strcpy(uuid, at.section);
     pthread_mutex_unlock(&lock);
+    if (answer == OK && !*uuid)
+        answer = INVALID_ARGUMENT;
     if (answer == OK)
         answer = is_there(text, uuid) ? ruled(text, uuid, "nvmlDeviceGetHandleByIndex") : GPU_IS_LOST;
     if (answer == OK)
@@ -364,10 +378,10 @@ int nvmlDeviceGetMigMode(unit *device, u32 *current, u32 *pending) {
 int nvmlDeviceGetMigDeviceHandleByIndex(unit *device, u32 slot, unit **out) {
     char *text, words[WORDS], card[WORDS], uuid[WORDS];
     u32 own;
-    int answer = enter("nvmlDeviceGetMigDeviceHandleByIndex", device, &text);
-    int found = answer != OK;
-    for (int nth = 0; !found && look(text, NULL, "instance", nth, words); nth++)
-        found = sscanf(words, "%s %u %s", card, &own, uuid) == 3 && own == slot && !strcmp(card, device->uuid);
+    int answer = enter("nvmlDeviceGetMigDeviceHandleByIndex", device, &text), found = 0;
+    for (search at = {text, ""}; answer == OK && !found && next(&at, NULL, "instance", words);)
+        found = sscanf(words, "%s %u %s", card, &own, uuid) == 3 && own == slot
+                && !strcmp(card, device->uuid);
     if (answer == OK)
         answer = found ? ruled(text, uuid, "nvmlDeviceGetMigDeviceHandleByIndex") : NOT_FOUND;
     if (answer == OK)
@@ -380,11 +394,11 @@ static int processes(const char *call, const char *kind, unit *device, u32 *coun
     char *text, words[WORDS], own[WORDS];
     u32 found = 0;
     int answer = enter(call, device, &text);
-    for (int nth = 0; answer == OK && look(text, device->uuid, "process", nth, words); nth++) {
+    for (search at = {text, ""}; answer == OK && next(&at, device->uuid, "process", words);) {
         process_v2 one;
-        if (sscanf(words, "%s %u %llu %u %u", own, &one.pid, &one.bytes, &one.gpu_instance, &one.compute_instance) != 5)
-            continue;
-        if (strcmp(own, kind))
+        int given = sscanf(words, "%s %u %llu %u %u", own, &one.pid, &one.bytes, &one.gpu_instance,
+                           &one.compute_instance);
+        if (given != 5 || strcmp(own, kind))
             continue;
         if (found < *count && out)
             out[found] = one;
@@ -410,7 +424,7 @@ int nvmlDeviceGetProcessUtilization(unit *device, sample_v1 *out, u32 *count, u6
     char *text, words[WORDS];
     u32 found = 0;
     int answer = enter("nvmlDeviceGetProcessUtilization", device, &text);
-    for (int nth = 0; answer == OK && look(text, device->uuid, "sample", nth, words); nth++) {
+    for (search at = {text, ""}; answer == OK && next(&at, device->uuid, "sample", words);) {
         sample_v1 one = {0};
         if (sscanf(words, "%u %llu %u", &one.pid, &one.time, &one.sm) != 3 || one.time <= since)
             continue;
