@@ -7,13 +7,14 @@ that a thread reads them.
 import os
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
-from adapters.gpu.port import Api, Device
+from adapters.gpu.port import Api, Device, DeviceProcess, GpuState
 
 KIB: Final = 1024
 LEAST_SECONDS: Final = 0.2
@@ -55,6 +56,16 @@ class HostGpu:
     async def devices(self) -> tuple[Device, ...]:
         """The processor, read now; a figure that this system does not give is None."""
         return (await trio.to_thread.run_sync(self._device, limiter=self._thread),)
+
+    async def processes(self) -> Mapping[str, tuple[DeviceProcess, ...] | None]:
+        """Nothing: a processor is nobody's alone."""
+        await trio.lowlevel.checkpoint()
+        return {}
+
+    @property
+    def state(self) -> GpuState:
+        """No driver is asked."""
+        return GpuState("none")
 
     def _device(self) -> Device:
         if self._name is None:
