@@ -170,7 +170,9 @@ class DockerImages:
             if found is not None:
                 fault = self._judge(pinned, found, pull, gauge)
             if fault is not None:
-                await self._take_back(pull, is_whole=found is not None)
+                # An engine that went away did not finish, and is not to be waited for.
+                if not isinstance(fault, EngineDown):
+                    await self._take_back(pull, is_whole=found is not None)
                 raise fault
             assert found is not None
             self.pulls.succeed(pull)

@@ -65,7 +65,7 @@ def resolve_fault(
     fault = _registry_fault(asked, status, message, token)
     return fault or RegistryUnreachable(
         f"{asked.registry} gives no answer that can be used for {asked.text}: {_said(message, token)}",
-        fix="check that it is a registry, of the distribution API in version 2, and that the image is whole there",
+        fix="check that it is a registry (the distribution API, version 2) and that the image is whole there",
     )
 
 

@@ -3,7 +3,7 @@
 import string
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adapters.images.port import InvalidReference, Pinned
@@ -11,16 +11,13 @@ from adapters.images.reference import MAX_NAME, MAX_TEXT, Reference, is_digest, 
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
-_word = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=12)
-_path = st.lists(st.builds("{}{}{}".format, _word, st.sampled_from(["", "-", "--", "_", "__", "."]), _word))
+_path = st.lists(
+    st.sampled_from(["a", "0", "thing", "a-b", "a--b", "a_b", "a__b", "a.b", "library"]), min_size=1
+)
 _host = st.sampled_from(
     ["localhost", "localhost:5000", "127.0.0.1:5000", "quay.io", "a.b-c.example:1", "[::1]:5000"]
 )
-_tag = st.text(string.ascii_letters + string.digits + "_", min_size=1, max_size=1).flatmap(
-    lambda first: st.text(string.ascii_letters + string.digits + "_.-", max_size=127).map(
-        lambda rest: first + rest
-    )
-)
+_tag = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +120,7 @@ def test_capital_letters_are_refused_with_the_name_in_lower_case(text: str, inst
     parse(instead.removeprefix("write "))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60) | st.text("aA.:/@-_0[] \n", max_size=40))
 def test_any_text_is_a_reference_or_is_refused(text: str) -> None:
     try:
@@ -133,7 +131,8 @@ def test_any_text_is_a_reference_or_is_refused(text: str) -> None:
     _is_harmless(found)
 
 
-@given(st.none() | _host, st.lists(_path.map("-".join).filter(bool), min_size=1, max_size=3), _tag)
+@settings(deadline=None)
+@given(st.none() | _host, _path, _tag)
 def test_every_part_of_a_reference_is_found_again(host: str | None, path: list[str], tag: str) -> None:
     name = "/".join(path)
     first = path[0]

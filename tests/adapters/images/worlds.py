@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 SIZE_BYTES = 300_000
 """What an image of a test's own takes at least; noise, which does not get smaller."""
 
+HELD_AFTER = 100_000
+"""Enough for an engine to say that it fetches it."""
+
 
 @attrs.frozen
 class Held:
@@ -223,7 +226,7 @@ class DockerWorld:
         self._containers.append(made["Id"])
 
     def hold_pull(self, tag: str) -> Held:
-        fault = self.proxy.fault(self.layers, Hold(after=1000))
+        fault = self.proxy.fault(self.layers, Hold(after=HELD_AFTER))
         return Held(fault.reached, fault.release)
 
     def break_pull(self, tag: str) -> None:

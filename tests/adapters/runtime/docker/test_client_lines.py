@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Self
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.runtime.docker.faults import BadAnswer
@@ -30,6 +30,7 @@ async def read(*pieces: bytes, most: int = 1000) -> list[dict[str, Any]]:
     return [line async for line in JsonLines(Pieces(pieces), most=most)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.text(max_size=4), st.text(max_size=8) | st.integers(), max_size=3), max_size=6

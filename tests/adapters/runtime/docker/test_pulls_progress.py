@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.images.port import PullProgress
@@ -198,6 +198,7 @@ _lines = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_lines)
 def test_whatever_is_said_the_progress_makes_sense(lines: Iterable[dict[str, Any]]) -> None:
     tracker = PullTracker()
