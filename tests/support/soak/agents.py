@@ -40,6 +40,8 @@ class Load:
         at_once: what an agent does between two looks at its deployments; some is refused, as is to be.
         early: how likely an undeploy may be one of a deployment that is not ready.
         prompt: what a prompt says beside its messages.
+        jobs: commands of jobs to choose from; none where the runtime has none.
+        most_jobs: jobs that an agent has at once.
     """
 
     engine: str
@@ -49,6 +51,8 @@ class Load:
     at_once: int = 12
     early: float = 0.5
     prompt: dict[str, Any] = attrs.field(factory=dict)
+    jobs: tuple[tuple[str, ...], ...] = ()
+    most_jobs: int = 4
 
 
 @attrs.define(eq=False)
@@ -69,10 +73,10 @@ class SoakAgent:
         """Act without pause until the peer is gone or the key is closed."""
         try:
             while not self.closed:
-                rows = await self.rows(http)
+                listed = await self.workloads(http)
                 async with trio.open_nursery() as nursery:
                     for _ in range(self.load.at_once):
-                        nursery.start_soon(self._act, http, rows)
+                        nursery.start_soon(self._act, http, listed)
         except* GONE:
             pass
 
@@ -101,12 +105,6 @@ class SoakAgent:
         for command in again:
             await self._post(http, command)
 
-    async def rows(self, http: httpx.AsyncClient) -> list[dict[str, Any]]:
-        """The deployments it may see."""
-        answer = await self._get(http, "/queries/get-workloads")
-        rows: list[dict[str, Any]] = answer.get("deployments", [])
-        return rows
-
     async def pages(self, http: httpx.AsyncClient) -> list[dict[str, Any]]:
         """Every event it may read, by pages."""
         found: list[dict[str, Any]] = []
@@ -131,8 +129,9 @@ class SoakAgent:
         """Return the key; its work runs on."""
         await self._send(http, "RevokeAgent", {})
 
-    async def _act(self, http: httpx.AsyncClient, rows: list[dict[str, Any]]) -> None:
-        mine = [r for r in rows if r["holder"] == self.holder] if self.sees_all else rows
+    async def _act(self, http: httpx.AsyncClient, listed: dict[str, Any]) -> None:
+        rows, jobs = listed.get("deployments", []), listed.get("jobs", [])
+        mine = [r for r in rows if r["holder"] == self.holder]
         ready = [r["deployment"] for r in mine if r["phase"] == "ready"]
         choices: list[tuple[int, Callable[[], Any]]] = [(1, lambda: self._retry(http))]
         if len(mine) < self.load.most:
@@ -141,6 +140,10 @@ class SoakAgent:
             choices.append((8, lambda: self._prompt(http, self.random.choice(ready))))
         if endable := [r for r in rows if r["phase"] == "ready" or self.random.random() < self.load.early]:
             choices.append((2, lambda: self._undeploy(http, self.random.choice(endable)["deployment"])))
+        if self.load.jobs and sum(j["holder"] == self.holder for j in jobs) < self.load.most_jobs:
+            choices.append((4, lambda: self._run_job(http)))
+        if jobs:
+            choices.append((3, lambda: self._stop_job(http, self.random.choice(jobs)["job"])))
         weights = [weight for weight, _ in choices]
         (_, act) = self.random.choices(choices, weights)[0]
         await act()
@@ -161,6 +164,15 @@ class SoakAgent:
 
     async def _undeploy(self, http: httpx.AsyncClient, deployment: str) -> None:
         await self._send(http, "UndeployModel", {"deployment": deployment})
+
+    async def _run_job(self, http: httpx.AsyncClient) -> None:
+        data: dict[str, Any] = {"image": "busybox", "command": list(self.random.choice(self.load.jobs))}
+        if not self.sees_all or self.random.random() < 0.5:
+            data["memory_bytes"] = self.random.choice(self.load.sizes)
+        await self._send(http, "RunJob", data)
+
+    async def _stop_job(self, http: httpx.AsyncClient, job: str) -> None:
+        await self._send(http, "StopJob", {"job": job})
 
     async def _retry(self, http: httpx.AsyncClient) -> None:
         mine = [c for c in list(self.ledger.sent.values())[-RETRIED:] if c.sender == self.name]

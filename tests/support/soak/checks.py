@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from tests.support.soak.ledger import Ledger
 
+ENDLESS = ("sleep", "100000")
+"""A job that ends when it is stopped."""
+STARTS = frozenset({"DeploymentStarted", "JobStarted"})
 INSTANCE, WORKLOAD = "BEST_PEER_INSTANCE", "BEST_PEER_WORKLOAD"
 
 
@@ -52,6 +55,9 @@ COMPLETING = frozenset(
         "DeploymentEnded",
         "OutOfMemory",
         "Undeployed",
+        "JobStarted",
+        "JobFailed",
+        "JobStopped",
         "PromptAnswered",
         "PromptFailed",
         "CommandFailed",
@@ -114,19 +120,29 @@ def promises(hardware: dict[str, Any], facts: Iterable[Fact]) -> list[str]:
 def holdings(workloads: dict[str, Any], facts: Iterable[Fact], holder: str) -> list[str]:
     """What is wrong with what a key without `all` is told that it holds, once all is at rest."""
     facts = list(facts)
-    started = [f for f in facts if f["type"] == "DeploymentStarted" and f["holder"] == holder]
-    own = {fact["data"]["deployment"] for fact in started}
+    started = [f for f in facts if f["type"] in STARTS and f["holder"] == holder]
+    own = {f["data"].get("deployment") or f["data"]["job"] for f in started}
     held = {name: size for name, size in living(facts).items() if name in own}
     told = {row["deployment"]: row["memory_bytes"] for row in workloads["deployments"]}
+    told |= {row["job"]: row.get("memory_bytes", 0) for row in workloads["jobs"]}
     found = [] if told == held else [f"{holder} is told that it holds {told}, and {held} lives"]
     if workloads["held_bytes"] != sum(held.values()):
         found.append(f"{holder} is told of {workloads['held_bytes']} bytes and holds {sum(held.values())}")
     found += [f"{r['deployment']} is {r['phase']}" for r in workloads["deployments"] if r["phase"] != "ready"]
-    return found
+    return found + [f"{r['job']} is {r['phase']}" for r in workloads["jobs"] if r["phase"] != "running"]
+
+
+def ending_jobs(facts: Iterable[Fact], ledger: Ledger) -> set[str]:
+    """Jobs that live and will end by themselves: until they have, nothing is at rest."""
+    facts = list(facts)
+    alive = living(facts)
+    runs = {f["data"]["job"]: f["causationid"] for f in facts if f["type"] == "JobStarted"}
+    commands = {job: ledger.sent[runs[job]].envelope["data"]["command"] for job in alive if job in runs}
+    return {job for job, command in commands.items() if command != [*ENDLESS]}
 
 
 def remembered_programs(data: Path) -> dict[str, list[int]]:
-    """What the fake runtime remembers as running."""
+    """What the fake runtime keeps anything of: what has ended and was told is not among it."""
     return {path.stem: [0] for path in (data / "workloads").glob("*.json")}
 
 
@@ -148,9 +164,9 @@ def labelled_processes(instance: str) -> dict[str, list[int]]:
 
 
 def orphans(running: Mapping[str, list[int]], facts: Iterable[Fact]) -> list[str]:
-    """What runs and lives in no deployment, and what lives and does not run."""
+    """What runs, or is kept, of no workload that lives, and what lives and does not run."""
     alive = set(living(facts))
-    return [f"{w} runs (pid {running[w]}) and lives in no deployment" for w in set(running) - alive] + [
+    return [f"{w} is there (pid {running[w]}) and does not live" for w in set(running) - alive] + [
         f"{w} lives and runs nowhere" for w in alive - set(running)
     ]
 

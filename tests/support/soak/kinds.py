@@ -20,7 +20,19 @@ def fake() -> Kind:
     return Kind(
         name="fake",
         settings={"BEST_PEER_RUNTIME": "fake", **PACE},
-        load=Load(engine="llamacpp", model="small", sizes=(16 * MIB, 32 * MIB, 64 * MIB)),
+        load=Load(
+            engine="llamacpp",
+            model="small",
+            sizes=(16 * MIB, 32 * MIB, 64 * MIB),
+            jobs=(
+                ("exit", "0"),
+                ("exit", "7"),
+                ("oom",),
+                ("say", "something"),
+                ("sleep", "0.1"),
+                checks.ENDLESS,
+            ),
+        ),
         busy_seconds=(0.02, 1.2),
         start_seconds=1.2,
         loops=2,

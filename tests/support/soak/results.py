@@ -34,11 +34,11 @@ ROWS = (
 
 TEXT = """# Crash tests
 
-A peer is kept busy by four keys at once: deploys, prompts, undeploys, retries, event streams, keys given back
-and taken back. Its process is killed with `kill -9` at a random moment; a quarter of the kills are followed
-by another during the start that comes after. Then it is started again on the same data folder, and once every
-command has completed everything below is checked from outside: in the log's files, through the door, and
-among the machine's processes. The checks share no code with the product (`tests/support/soak/`).
+A peer is kept busy by four keys at once: deploys, prompts, undeploys, jobs run and stopped, retries, event
+streams, keys given back and taken back. Its process is killed with `kill -9` at a random moment; a quarter of
+the kills are followed by another during the start that comes after. Then it is started again on the same data
+folder, and once every command has completed everything below is checked from outside: in the log's files,
+through the door, and among the machine's processes. The checks share no code with the product (`tests/support/soak/`).
 
 Run it with `scripts/soak`. `--share 0.1` runs a tenth, as CI does; `--seed N` makes the same choices again,
 though the moments depend on the machine as well; `--write` writes this page.
@@ -46,7 +46,7 @@ though the moments depend on the machine as well; `--write` writes this page.
 ## Checked after each restart
 
 - Every command that was kept has completed, by its own kind of completing fact, exactly once. A deployment's
-  facts stand in order, it ends once, and nothing is told of it after its end.
+  and a job's facts stand in order, it ends once, and nothing is told of it after its end.
 - Every acknowledged command was kept, every refused one was not. A sample of them, sent again, gets the same
   receipts. One whose sender got no answer is answered when sent again, or refused, and then left nothing.
 - The log begins with every byte that lay in it when the process was killed, but for a torn last line. Every
@@ -54,7 +54,8 @@ though the moments depend on the machine as well; `--write` writes this page.
 - A stream that goes on with `Last-Event-ID` is sent each fact once, in order. A key's pages hold its facts,
   all of them, and nobody else's.
 - The memory promised is the sum over what lives. Work of a key that was taken back has ended.
-- What runs is what lives: no program without a deployment, no deployment without its program.
+- What runs is what lives: no program without its deployment or job, no deployment or job without its program.
+  Nothing is kept of what has ended.
 
 ## Results
 

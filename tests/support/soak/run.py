@@ -205,7 +205,7 @@ class Soak:
 
     async def _sign_in(self, *, sees_all: bool) -> None:
         share: dict[str, Any] = {} if sees_all else {"memory_bytes": 6 * max(self._kind.load.sizes)}
-        scopes = {} if sees_all else {"scopes": ["deploy", "prompt"]}
+        scopes = {} if sees_all else {"scopes": ["deploy", "jobs", "prompt"]}
         key = await trio.to_thread.run_sync(lambda: self._peer.sign_in(**share, **scopes))
         agent = SoakAgent(
             f"agent-{self._random.getrandbits(32):x}",
@@ -251,14 +251,15 @@ class Soak:
                 await trio.sleep(POLL_SECONDS)
 
     async def _is_ending(self) -> bool:
-        """Whether work of a key that was taken back still runs, or an orphan does."""
+        """Whether work of a key that was taken back still runs, an orphan does, or a job is about to end."""
         status = await self._admin("GET", "status")
-        rows = status["workloads"]["deployments"]
+        rows = [*status["workloads"]["deployments"], *status["workloads"]["jobs"]]
+        facts = checks.facts_of(checks.log_bytes(self.data))
+        if checks.ending_jobs(facts, self._ledger):
+            return True
         taken = {k["holder"] for k in status["keys"] if k["state"] == "revoked"}
-        given_back = {
-            f["holder"] for f in checks.facts_of(checks.log_bytes(self.data)) if f["type"] == "AgentRevoked"
-        }
-        known = {row["deployment"] for row in rows}
+        given_back = {f["holder"] for f in facts if f["type"] == "AgentRevoked"}
+        known = {row.get("deployment") or row["job"] for row in rows}
         return any(row["holder"] in taken - given_back for row in rows) or bool(
             set(self._kind.running(self.data)) - known
         )
