@@ -24,6 +24,9 @@ PACE_SECONDS = 1.0
 LAST_PCT = 99
 """What a pull has reached at most before its end, whatever its engine says."""
 
+MOST_ABSENCES = 5
+"""How often a container engine may come back and go away again: one that a pull brings down ends it."""
+
 Tell = Callable[[e.Event], Awaitable[None]]
 """Tells a fact of the workload that the image is for, or of the pull-image."""
 
@@ -72,14 +75,17 @@ async def ensure_image(
         subject={k: v for k, v in (("deployment", deployment), ("job", job)) if v is not None},
     )
     may_be_held = not afresh and (house.pull == "missing" or is_pinned(reference))
-    patience = Patience(house.bounds.away)
+    patience, absences = Patience(house.bounds.away), 0
     while True:
         try:
             held = await images.held(reference) if may_be_held else None
             return await stage.fetch(patience) if held is None else await stage.done(held, held=True)
         except EngineDown as down:
             if patience.is_first:
+                absences += 1
                 logger.warning("the image %s waits: %s", reference, down.reason)
+            if absences > MOST_ABSENCES:
+                raise
             await patience.wait(down)
 
 

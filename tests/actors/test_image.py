@@ -11,16 +11,16 @@ import trio.testing
 from msgspec import UNSET
 
 from actors.house import Bounds, House
-from actors.image import ImagesUnavailable, ensure_image
+from actors.image import MOST_ABSENCES, ImagesUnavailable, ensure_image
 from actors.messages import events as e
 from adapters.clock.fake import FakeClock
-from adapters.images.port import EngineDown, ImageNotFound, PullProgress
+from adapters.images.port import EngineDown, Image, ImageNotFound, PullProgress
 from tests.support.shelves import DIGEST, PINNED, TAG, Shelf, image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adapters.images.port import Pull
+    from adapters.images.port import OnProgress, Pull
 
 
 @attrs.frozen
@@ -194,6 +194,21 @@ async def test_an_engine_that_stays_away_fails_in_the_end(told: Told, autojump_c
     with pytest.raises(EngineDown):
         await ensure_image(house_of(shelf, away=0.1), TAG, told)
     assert trio.current_time() >= 0.1
+
+
+async def test_an_engine_that_each_pull_brings_down_is_not_asked_for_ever(told: Told) -> None:
+    @attrs.define(eq=False)
+    class Fragile(Shelf):
+        async def pull(self, reference: str, on_progress: OnProgress, **more: Any) -> Image:
+            self.pulled.append(reference)
+            on_progress(PullProgress(10, 1, 10))
+            await trio.lowlevel.checkpoint()
+            raise EngineDown("it broke off", fix="start it")
+
+    shelf = Fragile()
+    with pytest.raises(EngineDown):
+        await ensure_image(house_of(shelf), TAG, told)
+    assert len(shelf.pulled) == 1 + MOST_ABSENCES
 
 
 async def test_a_runtime_of_no_images_is_told_apart(told: Told) -> None:
