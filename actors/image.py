@@ -66,7 +66,7 @@ async def ensure_image(
     if images is None:
         raise ImagesUnavailable(
             f"this peer's runtime ({house.runtime.name}) runs no containers, so it has no images",
-            fix="send it to a peer whose get-hardware-state says that it has jobs",
+            fix="send it to a peer that runs containers",
         )
     stage = _Stage(
         images,
