@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import trio
 
-from adapters.runtime.docker.client import DockerClient
+from adapters.runtime.docker.client import Parameters
 from adapters.runtime.docker.containers import Containers
 from adapters.runtime.docker.ends import exit_of
 from adapters.runtime.docker.failures import OpenFilesRefused, SeccompNameRefused
@@ -36,13 +36,14 @@ async def probe(containers: Containers, engine: EngineInfo) -> tuple[EngineInfo,
     Raises:
         EngineGone: the engine does not answer.
     """
-    image = ""
     try:
         with trio.move_on_after(PROBE_SECONDS):
-            image = await _empty_image(containers.client)
+            # An earlier peer that was killed while it looked left these.
+            await _clean_up(containers)
+            await make_empty_image(containers)
             while True:
                 try:
-                    return engine, await _run(Starter(containers, engine, "127.0.0.1"), image)
+                    return engine, await _run(Starter(containers, engine, "127.0.0.1"))
                 except OpenFilesRefused:
                     engine = attrs.evolve(engine, open_files=None)
                 except SeccompNameRefused:
@@ -54,15 +55,18 @@ async def probe(containers: Containers, engine: EngineInfo) -> tuple[EngineInfo,
     else:
         return engine, f"an empty container did not start and end within {PROBE_SECONDS:.0f} s"
     finally:
-        await _clean_up(containers, image)
+        with trio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+            try:
+                await _clean_up(containers)
+            except (EngineError, EngineGone, BadAnswer) as fault:
+                logger.warning("an empty container or its image is left on the container engine: %s", fault)
 
 
-async def _run(starter: Starter, image: str) -> str | None:
+async def _run(starter: Starter) -> str | None:
     containers = starter.containers
-    program = Container(image=image, command=("/best-peer-looks",), tasks=16, is_boxed=True)
+    program = Container(image=image_name(containers), command=("/best-peer-looks",), tasks=16, is_boxed=True)
     spec = WorkloadSpec(PROBE, "", program, memory_bytes=_MEMORY)
-    earlier = await containers.look(PROBE)
-    identity = await starter.make(spec, program, earlier)
+    identity = await starter.make(spec, program, None)
     await starter.start(spec, program, identity)
     await containers.until_ended(identity)
     found = await containers.look(PROBE)
@@ -74,26 +78,26 @@ async def _run(starter: Starter, image: str) -> str | None:
     return f"an empty container ended with {ended.code}: {' '.join(ended.output)[:200]}"
 
 
-async def _empty_image(client: DockerClient) -> str:
+def image_name(containers: Containers) -> str:
+    """The name of the empty image, by which it is found when its removal was cut off."""
+    return f"best-peer/probe:{containers.instance}"
+
+
+async def make_empty_image(containers: Containers) -> None:
+    """Have the engine hold an image with nothing in it but /tmp."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as archive:
         folder = tarfile.TarInfo("tmp")
         folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
         archive.addfile(folder)
-    answer = await client.call("POST", "/images/create", params={"fromSrc": "-"}, tar=raw.getvalue())
-    image = answer.get("status") if isinstance(answer, dict) else None
-    if not isinstance(image, str) or not image.startswith("sha256:"):
-        raise BadAnswer("the container engine took an empty image and did not say which it is")
-    return image
+    repository, _, tag = image_name(containers).partition(":")
+    params: Parameters = {"fromSrc": "-", "repo": repository, "tag": tag}
+    await containers.client.call("POST", "/images/create", params=params, tar=raw.getvalue())
 
 
-async def _clean_up(containers: Containers, image: str) -> None:
-    with trio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-        try:
-            found = await containers.look(PROBE)
-            if found is not None:
-                await containers.remove(found.id, even_if_running=True)
-            if image:
-                await containers.client.call("DELETE", f"/images/{image}", ok=(404,), again=True)
-        except (EngineError, EngineGone, BadAnswer) as fault:
-            logger.warning("an empty container or its image is left on the container engine: %s", fault)
+async def _clean_up(containers: Containers) -> None:
+    found = await containers.look(PROBE)
+    if found is not None:
+        await containers.remove(found.id, even_if_running=True)
+    path = f"/images/{image_name(containers)}"
+    await containers.client.call("DELETE", path, ok=(404,), again=True)
