@@ -36,7 +36,7 @@ from adapters.runtime.docker.room import ROOM_SECONDS, Gauge, image_folder
 RESOLVE_SECONDS: Final = 30.0
 """How long a registry may take to say what a reference names; the engine itself waits without end."""
 TAKE_BACK_SECONDS: Final = 30.0
-"""Bound of removing what a pull should not have left."""
+"""Bound of looking at what a pull left, and of removing what should not stay."""
 SETTLE_SECONDS: Final = 0.5
 """How long an engine may take to notice that a pull was given up: it may be just writing the image down."""
 
@@ -160,46 +160,66 @@ class DockerImages:
             gauge = await Gauge.begin(pinned, limits, await self._folder())
         with self.pulls.one(str(pinned)) as pull:
             puller = Puller(self.client, self.pulls, pull, pinned, token, gauge, self.room_seconds)
-            fault = await puller.run(on_progress)
-            found = await self._inspect(pinned) if fault is None else None
-            if fault is None and found is None:
-                fault = PullFailed(
-                    f"the container engine said that the pull of {pinned.text} is done, and does not hold it",
-                    fix="try again; the engine's log (journalctl -u docker) may say why",
-                )
-            if found is not None:
-                fault = self._judge(pinned, found, pull, gauge)
-            if fault is not None:
-                # An engine that went away did not finish, and is not to be waited for.
-                if not isinstance(fault, EngineDown):
-                    await self._take_back(pull, is_whole=found is not None)
-                raise fault
-            assert found is not None
-            self.pulls.succeed(pull)
-            return found
+            try:
+                fault = await puller.run(on_progress)
+            except BaseException:
+                # It may have come to its end just then; what is held to limits may not stay unlooked at.
+                if gauge is not None:
+                    with trio.move_on_after(TAKE_BACK_SECONDS, shield=True):
+                        await self._take_back(pull)
+                raise
+            with trio.move_on_after(TAKE_BACK_SECONDS, shield=True):
+                return await self._settle(pinned, pull, gauge, fault)
+        raise _silent(f"the container engine did not say in time what became of the pull of {pinned.text}")
 
-    def _judge(
+    async def _settle(
+        self, pinned: Reference, pull: Pull, gauge: Gauge | None, fault: ImageFault | None
+    ) -> Mapping[str, Any]:
+        """Look at what a pull left: let it stay, or take it back and raise why."""
+        found = await self._inspect(pinned) if fault is None else None
+        if found is not None:
+            fault = await self._judge(pinned, found, pull, gauge)
+        elif fault is None:
+            fault = PullFailed(
+                f"the container engine said that the pull of {pinned.text} is done, and does not hold it",
+                fix="try again; the engine's log (journalctl -u docker) may say why",
+            )
+        if fault is not None or found is None:
+            assert fault is not None
+            # An engine that went away did not finish, and is not to be waited for.
+            if not isinstance(fault, EngineDown):
+                await self._take_back(pull)
+            raise fault
+        self.pulls.succeed(pull)
+        return found
+
+    async def _judge(
         self, pinned: Reference, found: Mapping[str, Any], pull: Pull, gauge: Gauge | None
     ) -> ImageFault | None:
         try:
             self._check_machine(pinned, found)
         except ImageFault as fault:
             return fault
+        if gauge is None:
+            return None
         size = found.get("Size")
-        return gauge.judge_size(size, pull.tracker) if gauge is not None and isinstance(size, int) else None
+        over = gauge.judge_size(size, pull.tracker) if isinstance(size, int) else None
+        return over or await gauge.read(pull.tracker.known_bytes)
 
-    async def _take_back(self, pull: Pull, *, is_whole: bool) -> None:
-        """Remove an image that came and should not stay, or came in the moment its pull was given up."""
+    async def _take_back(self, pull: Pull) -> None:
+        """Remove an image that came and should not stay, or came in the moment its pull was given up.
+
+        The caller shields this from cancellation.
+        """
         if not self.pulls.may_take_back(pull):
             return
-        with trio.move_on_after(TAKE_BACK_SECONDS, shield=True):
-            try:
+        try:
+            await self._delete(pull.reference)
+            if not pull.tracker.has_ended:
+                await trio.sleep(SETTLE_SECONDS)
                 await self._delete(pull.reference)
-                if not is_whole and not pull.tracker.has_ended:
-                    await trio.sleep(SETTLE_SECONDS)
-                    await self._delete(pull.reference)
-            except DockerFault as error:
-                logger.warning("what the pull of %s left could not be removed: %s", pull.reference, error)
+        except DockerFault as error:
+            logger.warning("what the pull of %s left could not be removed: %s", pull.reference, error)
 
     async def _delete(self, reference: str) -> None:
         await self.client.call("DELETE", f"/images/{reference}", ok=(404, 409), again=True)

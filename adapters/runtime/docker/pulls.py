@@ -124,8 +124,6 @@ class Puller:
                 nursery.start_soon(watch, self.gauge)
             ended = await self._read(on_progress)
             nursery.cancel_scope.cancel()
-        if over_limit is None and ended is None and self.gauge is not None:
-            over_limit = await self.gauge.read(self.pull.tracker.known_bytes)
         return over_limit or ended
 
     async def _read(self, on_progress: OnProgress) -> ImageFault | None:

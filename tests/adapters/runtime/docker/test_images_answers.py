@@ -15,6 +15,7 @@ from adapters.images.port import (
     ImageFault,
     Pinned,
     PullFailed,
+    PullLimits,
     PullProgress,
     RegistryToken,
     RegistryUnreachable,
@@ -223,3 +224,26 @@ async def test_a_pull_names_its_digest_and_never_the_repository_alone() -> None:
         await on(engine, lambda images: images.pull("thing", unheard))
     (request,) = engine.asked("/images/create")
     assert dict(request.url.params) == {"fromImage": f"docker.io/library/thing@{DIGEST}"}
+
+
+async def test_a_pull_held_to_limits_that_is_cancelled_at_its_end_leaves_nothing() -> None:
+    """It was cancelled before anybody could look whether the image keeps to them."""
+    asked = trio.Event()
+
+    async def wait() -> object:
+        asked.set()
+        return await hang()
+
+    engine = Engine({"/distribution/": DISTRIBUTION, "/info": {}, "/images/create": wait})
+    async with DockerClient(unix_endpoint(), transport=engine) as client:
+        images = DockerImages(client)
+        async with trio.open_nursery() as nursery:
+
+            async def pull() -> None:
+                await images.pull("thing", unheard, limits=PullLimits(most_bytes=1000))
+
+            nursery.start_soon(pull)
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+    deleted = [one.url.path for one in engine.requests if one.method == "DELETE"]
+    assert set(deleted) == {f"/v1.41/images/docker.io/library/thing@{DIGEST}"}
