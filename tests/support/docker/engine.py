@@ -78,7 +78,9 @@ class Engine:
         """
         if self.is_running:
             return
-        for folder in (self.folder, self.data, self.folder / "exec"):
+        # What containerd and runc put aside for a moment stays when they are killed.
+        aside = self.folder / "tmp"
+        for folder in (self.folder, self.data, self.folder / "exec", aside):
             folder.mkdir(parents=True, exist_ok=True)
         nothing = self.folder / "daemon.json"
         nothing.write_text("{}")
@@ -95,7 +97,7 @@ class Engine:
             # In a session of its own, since Ctrl-C is for the tests, which end before it does.
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={**os.environ, **self.environment},
+                env={**os.environ, "TMPDIR": str(aside), **self.environment},
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
         while not self.answers():

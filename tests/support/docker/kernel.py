@@ -46,9 +46,10 @@ def cgroup_processes(cgroup: str) -> set[int]:
     """The processes in a control group and those below it, in every hierarchy."""
     found: set[int] = set()
     for top in _hierarchies(cgroup):
-        for file in [top / "cgroup.procs", *top.rglob("cgroup.procs")]:
+        # Groups go while this looks at them, which os.walk does not mind.
+        for path, _, _ in os.walk(top):
             with suppress(OSError):
-                found.update(int(line) for line in file.read_text().split())
+                found.update(int(line) for line in Path(path, "cgroup.procs").read_text().split())
     return found
 
 

@@ -38,7 +38,8 @@ def place(docker_bed: DockerBed) -> Iterator[Path]:
     """Where inner beds are made; a short name, since sockets lie below it."""
     with tempfile.TemporaryDirectory(prefix="bp", dir="/var/tmp") as place:
         yield Path(place)
-        assert list(Path(place).iterdir()) == [], "a bed was left"
+        left = [str(path) for path in Path(place).rglob("*")]
+        assert left == []
 
 
 def _begin(place: Path, *command: str, path: str = "") -> subprocess.Popen[str]:
