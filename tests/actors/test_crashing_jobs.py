@@ -7,10 +7,13 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from actors.kernel.child import Backoff
 from actors.rules.refusal import Refusal
 from adapters.gpu.fake import GIB
+from adapters.runtime.fake import FakeRuntime
+from adapters.runtime.port import Exit
 from tests.support.breaks import Breaks, Bug, house_with
 from tests.support.houses import MIB, Disk, Household, job, open_house
 
@@ -108,6 +111,49 @@ async def test_a_job_that_is_given_up_says_so_and_completes_its_stop(
         assert (await house.facts(stop))[0]["data"]["code"] == "JOB_ENDED"
         breaks.always = None
         await house.until(lambda: not house.runtime.is_running(name))
+        await house.check()
+
+
+class Interruptible(FakeRuntime):
+    """Its waiting raises when it is told to."""
+
+    waiting: trio.CancelScope | None = None
+
+    async def wait(self, workload: str) -> Exit:
+        with trio.CancelScope() as self.waiting:
+            return await super().wait(workload)
+        raise Bug("wait")
+
+
+async def test_a_stop_not_yet_durable_does_not_end_what_a_crash_rebuilds(tmp_path: Path, disk: Disk) -> None:
+    """The actor is rebuilt while a stop-job waits for the disk, which then has no room for it."""
+    async with open_house(tmp_path, make_runtime=Interruptible) as house:
+        runtime = house.runtime
+        assert isinstance(runtime, Interruptible)
+        key = await house.key()
+        _, name = await house.job_in(key, "running")
+        await house.until(lambda: runtime.waiting is not None)
+        disk.hold("accepted.jsonl")
+        disk.full.add("accepted.jsonl")
+
+        async def refused() -> None:
+            with pytest.raises(Refusal):
+                await house.stop_job(key, name)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refused)
+            await house.until(lambda: house.store.world.jobs[name].phase == "ending")
+            before = runtime.waiting
+            assert before is not None
+            before.cancel()
+            await house.until(lambda: house.house.workers.get(name).statistics().restarts == 1)  # type: ignore[union-attr]
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            disk.release("accepted.jsonl")
+        disk.full.clear()
+        await house.until(lambda: runtime.waiting is not before)
+        assert runtime.is_running(name)
+        runtime.end(name, 0)
+        await house.told("JobFinished")
         await house.check()
 
 

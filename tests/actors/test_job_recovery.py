@@ -191,6 +191,22 @@ async def test_a_stop_that_came_after_the_end_finds_it(tmp_path: Path) -> None:
         assert (await again.facts(stop))[0]["data"]["code"] == "JOB_ENDED"
 
 
+async def test_a_stop_that_came_after_an_end_whose_start_was_not_told_finds_both(tmp_path: Path) -> None:
+    """It started and ended within a moment, and the peer was killed before it told the first."""
+    async with open_house(tmp_path) as house:
+        key = await house.key()
+        run, name = await house.job_in(key, "starting")
+        at = time_text(house.clock.now_ms() - 1)
+        house.runtime.go_away()
+        stop = await house.stop_job(key, name)
+    (await begin(tmp_path, name, key.holder)).end(name, 6, ended_at=at)
+    async with open_house(tmp_path) as again:
+        await again.completed(run, stop)
+        await check(again, house.accepted)
+        assert without_repeats(await again.types(run)) == IN_ORDER
+        assert (await again.facts(stop))[0]["data"]["code"] == "JOB_ENDED"
+
+
 async def test_a_stop_whose_job_has_gone_is_completed(tmp_path: Path) -> None:
     """Killed between the fact that ended the job and the fact that completes the stop."""
     async with open_house(tmp_path) as house:

@@ -38,7 +38,8 @@ A peer is kept busy by four keys at once: deploys, prompts, undeploys, jobs run 
 streams, keys given back and taken back. Its process is killed with `kill -9` at a random moment; a quarter of
 the kills are followed by another during the start that comes after. Then it is started again on the same data
 folder, and once every command has completed everything below is checked from outside: in the log's files,
-through the door, and among the machine's processes. The checks share no code with the product (`tests/support/soak/`).
+through the door, and among the machine's processes. The checks share no code with the product
+(`tests/support/soak/`).
 
 Run it with `scripts/soak`. `--share 0.1` runs a tenth, as CI does; `--seed N` makes the same choices again,
 though the moments depend on the machine as well; `--write` writes this page.
