@@ -8,6 +8,7 @@ import pytest
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.wait import WebDriverWait
 
 from peer.door.page import APPROVED_SECONDS, PENDING_SECONDS
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
 
 HANG = 30
 WHITE = "rgb(255, 255, 255)"
@@ -81,6 +83,7 @@ def test_the_form_works_by_keyboard_alone(peer: PeerProcess, browser: Chrome) ->
     assert field.get_attribute("name") == "user_code"  # ready to type
     field.send_keys("nobody has this one"[:16])
     field.send_keys(Keys.ENTER)
+    left(browser, field)
     assert heading(browser) == "No sign-in waits under this code"
     field = browser.switch_to.active_element
     field.send_keys(begun["user_code"].lower().replace("-", " "))
@@ -88,8 +91,14 @@ def test_the_form_works_by_keyboard_alone(peer: PeerProcess, browser: Chrome) ->
     button = browser.switch_to.active_element
     assert button.text == "Look it up"
     button.send_keys(Keys.SPACE)
+    left(browser, button)
     assert state(browser) == "pending"
     assert browser.find_element(By.CLASS_NAME, "code").text == begun["user_code"]
+
+
+def left(browser: Chrome, element: WebElement) -> None:
+    """Wait until the page that an element was on has gone: a key press alone does not."""
+    WebDriverWait(browser, HANG).until(staleness_of(element))
 
 
 def test_it_follows_what_becomes_of_the_code_by_itself(peer: PeerProcess, browser: Chrome) -> None:
