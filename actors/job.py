@@ -274,8 +274,8 @@ class JobActor:
 
 
 def _has_run(ended: Exit) -> bool:
-    """Whether a container that does not run was ever started: what ran says how or when it ended."""
-    return ended.code is not None or ended.ended_at is not None
+    """Whether a container that does not run was ever started: of one that was something is known."""
+    return ended != Exit(None)
 
 
 def _or_unset(text: str | None) -> str | UnsetType:

@@ -17,7 +17,7 @@ from actors.log.accepted import Record
 from actors.messages.times import time_text
 from adapters.gpu.fake import GIB
 from adapters.runtime.fake import FakeRuntime
-from adapters.runtime.port import Container, WorkloadSpec
+from adapters.runtime.port import Container, Exit, WorkloadSpec
 from tests.support.houses import MIB, Household, job, open_house
 from tests.support.soak.history import problems
 
@@ -95,6 +95,25 @@ async def test_a_container_that_ended_before_its_start_was_told_is_not_started_a
         assert (fact["data"]["exit_code"], fact["data"]["output"]) == (4, ["done"])
         await check(again, house.accepted)
         assert without_repeats(await again.types()) == IN_ORDER
+        assert again.runtime.starts == []
+
+
+@pytest.mark.parametrize(
+    "ended", [Exit(None, interrupted=True), Exit(None, ("said this",)), Exit(143, interrupted=True)]
+)
+async def test_a_container_that_ended_somehow_is_not_started_again(tmp_path: Path, ended: Exit) -> None:
+    """The machine went down under it, before its start was told: it may have done anything by then."""
+    async with open_house(tmp_path) as house:
+        key = await house.key()
+        _, name = await house.job_in(key, "starting")
+    runtime = await begin(tmp_path, name, key.holder)
+    program = runtime._programs[name]
+    program.finish(ended)
+    runtime._keep(program)
+    async with open_house(tmp_path) as again:
+        fact = await again.told("JobFailed")
+        assert (fact["data"]["code"], fact["data"]["exit_code"]) == ("INTERRUPTED", ended.code)
+        await check(again, house.accepted)
         assert again.runtime.starts == []
 
 
