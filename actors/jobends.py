@@ -40,12 +40,12 @@ def end_of(job: Job, ended: Exit, now_ms: int) -> e.JobFinished | e.JobFailed:
         return broken_off.as_fact("OUT_OF_MEMORY", *_out_of_memory(job))
     if ended.interrupted:
         return broken_off.as_fact(
-            "INTERRUPTED", "the container engine ended it, as it was stopped or started again itself", _AGAIN
+            "INTERRUPTED", "the container engine, or the machine with it, went down under it", _AGAIN
         )
     if ended.code is None:
         return broken_off.as_fact(
             "INTERRUPTED",
-            "its container ended and nobody knows how: the machine went down under it, or it was removed",
+            "its container ended and nobody knows how: it was removed, most often",
             _AGAIN,
         )
     return e.JobFinished(
