@@ -44,6 +44,10 @@ _INSTANCE = re.compile(r"p-[a-z0-9]{16,64}")
 _CHOOSE: Final = "choose another folder with BEST_PEER_DATA"
 
 
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""How a system says that a disk, or a user's part of it, is full."""
+
+
 class FolderError(Exception):
     """Raised when the data folder cannot serve as one; the text is one line that says what to do."""
 
@@ -162,7 +166,8 @@ class DataFolder:
                 raise
         except OSError as error:
             reason = f"{error.filename or path}: {error.strerror or error}"
-            raise FolderUnusable(path, f"cannot use {path} ({reason}): mend that, or {_CHOOSE}") from error
+            mend = "free some room there" if error.errno in NO_ROOM else "mend that"
+            raise FolderUnusable(path, f"cannot use {path} ({reason}): {mend}, or {_CHOOSE}") from error
 
     @property
     def events(self) -> Path:

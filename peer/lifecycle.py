@@ -16,14 +16,14 @@ import attrs
 import trio
 
 from actors.kernel.services import Service, ServiceFailed, Services
-from actors.log.linefile import NoRoom
+from actors.log.linefile import Damaged, NoRoom
 from actors.revoker import revoker_spec
 from adapters.certificates import ensure_certificate
 from peer.addresses import Endpoint, bracketed
 from peer.compose import Peer, RuntimeRefused, open_peer, product_version
 from peer.door.limits import Limits, Tls
 from peer.door.server import Server, bind
-from peer.folder import DataFolder, DoorRecord
+from peer.folder import NO_ROOM, DataFolder, DoorRecord
 from peer.requestlog import RequestLog
 from peer.settings import Settings
 
@@ -57,7 +57,7 @@ def serve(settings: Settings, folder: DataFolder, announce: Callable[[str], None
     try:
         trio.run(_main, settings, folder, endpoint, sock, tls, announce)
     except BaseExceptionGroup as group:
-        raise _cause(group) from group
+        raise _cause(group, folder.path) from group
 
 
 async def _main(
@@ -173,7 +173,7 @@ class Front:
             self._server.stop()
 
 
-def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _cause(group: BaseExceptionGroup[BaseException], data: Path) -> BaseException:
     """What the person is told: the part that failed, or why it could not start; else the whole group."""
     told = group.subgroup((ServiceFailed, RuntimeRefused, OSError, NoRoom))
     while told is not None:
@@ -185,8 +185,20 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
             return first
         if isinstance(first, RuntimeRefused):
             return StartRefused(str(first))
-        return StartRefused(f"the peer could not start: {first}; free what it names and start again")
+        return StartRefused(f"the peer could not start: {_why(first, data)}")
     return group
+
+
+def _why(error: BaseException, data: Path) -> str:
+    if isinstance(error, Damaged):
+        # It says itself what to do.
+        return f"{error.filename}: {error.strerror}"
+    no_room = isinstance(error, NoRoom) or (isinstance(error, OSError) and error.errno in NO_ROOM)
+    if no_room:
+        return f"there is no room left on the file system of {data}; free some there and start again"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; see that the peer's user may read and write it"
+    return f"{error}; see that the peer's user may read and write all that lies in {data}"
 
 
 def _bind(settings: Settings) -> socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import httpx
 
     from tests.peer.cli.conftest import Ran
+    from tests.support.docker.bed import DockerBed
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,7 +60,13 @@ def fetch(client: httpx.Client, begun: dict[str, Any]) -> dict[str, Any]:
 
 
 def command(client: httpx.Client, kind: str, path: str, data: dict[str, Any]) -> None:
-    """Send a command; its id is its type."""
+    """Send a command that is taken; its id is its type."""
+    answer = post(client, kind, path, data)
+    assert answer.status_code == 201, answer.text
+
+
+def post(client: httpx.Client, kind: str, path: str, data: dict[str, Any]) -> httpx.Response:
+    """What the door answers to a command whose id is its type."""
     sent = {
         "specversion": "1.0",
         "id": kind,
@@ -69,8 +77,7 @@ def command(client: httpx.Client, kind: str, path: str, data: dict[str, Any]) ->
         "dataschema": f"{str(client.base_url).rstrip('/')}/commands/{path}/1.0",
         "data": data,
     }
-    answer = client.post("/commands", json=sent)
-    assert answer.status_code == 201, answer.text
+    return client.post("/commands", json=sent)
 
 
 def wait_for(client: httpx.Client, kind: str) -> dict[str, Any]:
@@ -233,6 +240,55 @@ def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
     assert "is not a folder" in line
+
+
+def test_a_damaged_record_of_keys_is_named_with_what_to_do(served: PeerProcess, tmp_path: Path) -> None:
+    served.sign_in()
+    assert served.stop() == 0
+    keys = served.data / "keys.jsonl"
+    whole = keys.read_bytes()
+    keys.write_bytes(b"nobody wrote this\n" + whole)
+    ran = run_peer(tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    line = ran.stderr.splitlines()[-1]
+    assert f"the peer could not start: {keys}: " in line
+    assert line.endswith("or put back a copy of the file")
+    assert "Errno" not in line
+    keys.write_bytes(whole)
+    with PeerProcess(tmp_path) as again:
+        assert again.stop() == 0
+
+
+def test_a_full_disk_is_named_with_what_to_do(docker_bed: DockerBed, tmp_path: Path) -> None:
+    # What mounts is the bed's namespaces: the machine sees nothing of it.
+    data = tmp_path / "peer"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", data], check=True)
+    try:
+        fill(data)
+        ran = run_peer(tmp_path)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert str(data) in ran.stderr.splitlines()[-1]
+        assert "free some" in ran.stderr.splitlines()[-1]
+        (data / "filler").unlink()
+        with PeerProcess(tmp_path) as served, served.client(**{"X-Api-Key": served.sign_in()}) as client:
+            deploy = {"model": "small", "engine": "llamacpp", "memory_bytes": 1 << 26}
+            fill(data)
+            refused = post(client, "DeployModel", "deploy-model", deploy)
+            assert refused.status_code == 503, refused.text
+            assert refused.json()["error"]["code"] == "NO_ROOM"
+            (data / "filler").unlink()
+            assert post(client, "DeployModel", "deploy-model", deploy).status_code == 201
+            assert served.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", data], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Leave no room on a folder's file system."""
+    with (folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
 def test_a_setting_that_is_none_is_warned_of_in_the_log(tmp_path: Path) -> None:
