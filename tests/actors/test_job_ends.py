@@ -207,6 +207,7 @@ async def test_a_stop_is_not_completed_before_it_is_durable(tmp_path: Path, disk
             house.runtime.end(name, 1)
             await house.told("JobFinished")
             await house.until(lambda: name not in house.store.world.jobs)
+            await trio.testing.wait_all_tasks_blocked(0.01)
             assert "CommandFailed" not in await house.types()
             disk.release("accepted.jsonl")
         await at_rest(house)
