@@ -18,7 +18,7 @@ from actors.messages.times import time_text
 from adapters.gpu.fake import GIB
 from adapters.runtime.fake import FakeRuntime
 from adapters.runtime.port import Container, Exit, WorkloadSpec
-from tests.support.houses import MIB, Household, job, open_house
+from tests.support.houses import MIB, Disk, Household, job, open_house
 from tests.support.soak.history import problems
 
 if TYPE_CHECKING:
@@ -331,6 +331,23 @@ async def test_what_is_left_is_removed_once_the_engine_is_back(tmp_path: Path) -
         back[0]()
         await house.until(lambda: not house.runtime._programs)
         await house.check()
+
+
+async def test_a_job_that_is_not_durable_yet_is_not_begun(tmp_path: Path, disk: Disk) -> None:
+    """The actors alone were restarted: it begins when the disk has kept it, and once."""
+    async with open_house(tmp_path) as house:
+        key = await house.key()
+        disk.hold("accepted.jsonl")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(house.send, key, job())
+            await house.until(lambda: bool(house.store.world.jobs))
+            house.tree.recover()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert (house.images.pulled, house.runtime.starts) == ([], [])
+            disk.release("accepted.jsonl")
+        await house.told("JobStarted")
+        await house.check()
+        assert len(house.runtime.starts) == 1
 
 
 async def test_several_restarts_in_a_row_lose_nothing(tmp_path: Path) -> None:
