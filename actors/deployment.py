@@ -41,6 +41,10 @@ MOST_STARTS = 3
 HUNG_PROBES = 3
 """A ready engine that does not answer at all so many times in a row has ended for all who use it."""
 
+AGAIN_SECONDS = 1.0
+"""Before the next look at one that did not answer: with the five seconds of a look, one that hangs is known
+within half a minute."""
+
 
 def deployment_spec(house: House, identifier: str) -> ChildSpec:
     """How a deployment's actor is supervised."""
@@ -216,7 +220,8 @@ class DeploymentActor:
     async def _until_hung(self, engine: Engine, handle: Handle) -> None:
         missed = 0
         while missed < HUNG_PROBES:
-            await trio.sleep(self._house.bounds.probe)
+            pause = self._house.bounds.probe
+            await trio.sleep(min(pause, AGAIN_SECONDS) if missed else pause)
             if await engine.is_alive(handle):
                 missed = 0
             elif await self._is_known_to_run():

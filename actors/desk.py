@@ -87,7 +87,7 @@ class Desk:
         """
         again = self._retry(key, submission)
         if again is None:
-            prepared = await self._prepare(submission.body)
+            prepared = await self._prepare(key, submission.body)
             again = self._retry(key, submission)  # somebody may have sent the same meanwhile
             if again is None:
                 again = self._admit(key, submission, prepared)
@@ -135,10 +135,13 @@ class Desk:
         if now is not None and not now.is_open(self._house.clock.now_ms()):
             raise Refusal("UNAUTHORIZED", "this key was taken back or ran out before its command was taken")
 
-    async def _prepare(self, body: Command) -> "_Prepared":
+    async def _prepare(self, key: Key, body: Command) -> "_Prepared":
         """Ask the world what a decision needs; nothing is promised yet."""
         match body:
             case DeployModel():
+                # What the key may not have is said before what the machine does not; it is decided below.
+                holding = self._store.world.holding(key.holder)
+                check_deployment(key, holding, body.memory_bytes)
                 return await self._prepare_deploy(body)
             case RunJob():
                 return await self._prepare_job(body)
@@ -234,8 +237,8 @@ class Desk:
                 return self._decide_deploy(key, body, prepared)
             case UndeployModel(deployment=identifier):
                 deployment_to_end(key, identifier, world)
-            case Prompt(deployment=identifier):
-                deployment_to_prompt(key, identifier, world)
+            case Prompt(deployment=identifier, max_tokens=max_tokens):
+                deployment_to_prompt(key, identifier, world, max_tokens=max_tokens)
             case PullImage(image=image):
                 runtime = self._house.runtime
                 check_image(runtime.images, image, runtime=runtime.name)

@@ -31,7 +31,7 @@ class Bounds:
     load: float = 3600
     prompt: float = 600
     stop: float = 3
-    probe: float = 15
+    probe: float = 10
     away: float = 120
 
 

@@ -25,11 +25,14 @@ def deployment_to_end(key: Key, identifier: str, world: World) -> Deployment:
     return deployment
 
 
-def deployment_to_prompt(key: Key, identifier: str, world: World) -> Deployment:
+def deployment_to_prompt(
+    key: Key, identifier: str, world: World, *, max_tokens: int | None = None
+) -> Deployment:
     """The deployment that a prompt names: the caller's own, and ready.
 
     Raises:
-        Refusal: UNKNOWN_DEPLOYMENT, DEPLOYMENT_NOT_READY, DEPLOYMENT_ENDING.
+        Refusal: UNKNOWN_DEPLOYMENT, DEPLOYMENT_NOT_READY, DEPLOYMENT_ENDING, MAX_TOKENS_TOO_LARGE: an answer
+            that long fits no conversation with it, which not every engine checks.
     """
     deployment = world.deployments.get(identifier)
     if deployment is None or deployment.holder != key.holder:
@@ -46,6 +49,16 @@ def deployment_to_prompt(key: Key, identifier: str, world: World) -> Deployment:
             f"{identifier} is {deployment.phase}; wait for DeploymentReady under the deploy's correlation id",
             deployment=identifier,
             phase=deployment.phase,
+        )
+    most = deployment.context_tokens
+    if most is not None and max_tokens is not None and max_tokens > most:
+        raise Refusal(
+            "MAX_TOKENS_TOO_LARGE",
+            f"a conversation with {identifier} holds {most} tokens, its question and its answer together; "
+            f"{max_tokens} were asked for the answer: ask for fewer, or leave max_tokens out",
+            deployment=identifier,
+            requested=max_tokens,
+            limit=most,
         )
     return deployment
 

@@ -22,6 +22,7 @@ class Deployment:
         command: the id of the deploy that made it.
         stage: how far the facts say it has come; `stage_since` when, RFC 3339.
         ended_by: the undeploy that was accepted for it, durable or about to be.
+        context_tokens: what one conversation may hold, once it is ready and where its engine says.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Deployment:
     stage_since: str
     stage: Stage = "accepted"
     ended_by: Accepted | None = None
+    context_tokens: int | None = None
     prompts_answered: int = 0
     prompts_failed: int = 0
     prompt_tokens: int = 0

@@ -229,6 +229,11 @@ class _Named(msgspec.Struct, gc=False):
     deployment: str
 
 
+class _Ready(msgspec.Struct, gc=False):
+    deployment: str
+    context_tokens: int | UnsetType = UNSET
+
+
 class _NamedJob(msgspec.Struct, gc=False):
     job: str
 
@@ -269,10 +274,11 @@ def _loading(world: World, event: _Named, place: _Place | Head) -> None:
         deployment.reach("loading", place.time)
 
 
-def _ready(world: World, event: _Named, place: _Place | Head) -> None:
+def _ready(world: World, event: _Ready, place: _Place | Head) -> None:
     deployment = world.deployments.get(event.deployment)
     if deployment is not None:
         deployment.reach("ready", place.time)
+        deployment.context_tokens = None if event.context_tokens is UNSET else event.context_tokens
 
 
 def _ended(world: World, event: _Named, place: _Place | Head) -> None:  # noqa: ARG001 - one signature for all
@@ -338,7 +344,7 @@ _HANDLERS: dict[str, _Handler] = {
     "ImagePulled": _handler(_fetching, _ForJob),
     "DeploymentStarted": _handler(_started, e.DeploymentStarted),
     "WeightsLoading": _handler(_loading, _Named),
-    "DeploymentReady": _handler(_ready, _Named),
+    "DeploymentReady": _handler(_ready, _Ready),
     "DeploymentFailed": _handler(_ended, _Named),
     "DeploymentEnded": _handler(_ended, _Named),
     "OutOfMemory": _handler(_ended, _Named),

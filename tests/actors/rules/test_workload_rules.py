@@ -54,6 +54,17 @@ def test_a_prompt_goes_to_a_ready_deployment_alone(phase: str) -> None:
     assert code(deployment_to_prompt, OWN, "dep-1", world(phase)) == expected
 
 
+def test_an_answer_longer_than_a_conversation_holds_is_refused() -> None:
+    known = world("ready")
+    known.deployments["dep-1"].context_tokens = 4096
+    assert deployment_to_prompt(OWN, "dep-1", known, max_tokens=4096).id == "dep-1"
+    with pytest.raises(Refusal) as refused:
+        deployment_to_prompt(OWN, "dep-1", known, max_tokens=4097)
+    assert refused.value.code == "MAX_TOKENS_TOO_LARGE"
+    assert refused.value.details["limit"] == 4096
+    assert deployment_to_prompt(OWN, "dep-1", world("ready"), max_tokens=100_000), "nobody knows its context"
+
+
 def test_another_keys_deployment_is_as_unknown_as_none() -> None:
     """An `all` key sees and ends everybody's workloads, and prompts its own alone."""
     for name in ("dep-1", "dep-9"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from adapters.engine.port import ModelNotFound
 from tests.support.answers import code, error
 from tests.support.peers import MODEL_BYTES, OpenDoor, open_door
 
@@ -135,9 +136,29 @@ async def test_the_first_check_that_fails_is_told(door: OpenDoor) -> None:
     vast = {**DEPLOY, "memory_bytes": 1 << 45}
     assert code(await prompter.send("DeployModel", vast), 403) == "FORBIDDEN"
     tenant = await door.sign_in(memory_bytes=MODEL_BYTES)
+    door.engine().fail_next_plan(ModelNotFound("there is no such model", fix="name another"))
     assert code(await tenant.send("DeployModel", vast), 422) == "SHARE_EXCEEDED"
+    assert code(await tenant.send("DeployModel", DEPLOY), 422) == "MODEL_NOT_FOUND"
     owner = await door.sign_in()
     assert code(await owner.send("DeployModel", vast), 422) == "INSUFFICIENT_MEMORY"
+
+
+async def test_an_answer_longer_than_a_conversation_holds_is_refused_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    async with open_door(tmp_path) as door:
+        agent = await door.sign_in()
+        deployment = await door.deploy(agent)
+        asked = {
+            "deployment": deployment,
+            "messages": [{"role": "user", "content": "Hi"}],
+            "max_tokens": 4097,
+        }
+        assert code(await agent.send("Prompt", asked), 422) == "MAX_TOKENS_TOO_LARGE"
+    async with open_door(tmp_path) as door:
+        agent = door.agent(agent.key)
+        assert code(await agent.send("Prompt", asked), 422) == "MAX_TOKENS_TOO_LARGE"
+        assert (await agent.send("Prompt", {**asked, "max_tokens": 4096})).status_code == 201
 
 
 async def test_a_refused_command_leaves_nothing_behind(door: OpenDoor) -> None:
