@@ -5,6 +5,8 @@ reserved comes back when the disk does not keep the command. Once durable a comm
 not its sender still waits.
 """
 
+from collections.abc import Mapping
+
 import attrs
 import msgspec
 import trio
@@ -26,13 +28,14 @@ from actors.messages.commands import (
 from actors.messages.times import time_text
 from actors.rules.images import check_image
 from actors.rules.pace import Pace
-from actors.rules.placement import place, place_job
+from actors.rules.placement import NOTHING_KNOWN, place, place_job
 from actors.rules.refusal import Refusal
 from actors.rules.shares import check_deployment, check_job
 from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Key
 from actors.store import Hooks, Store
 from actors.tree import Tree
+from actors.uses import host_uses
 from adapters.engine.port import Engine, EngineFault, PromiseTooSmall
 from adapters.gpu.port import Device
 
@@ -168,7 +171,12 @@ class Desk:
             raise _from_engine(small, least_bytes=small.least_bytes) from small
         except EngineFault as fault:
             raise _from_engine(fault) from fault
-        return _Prepared(engine, await self._house.gpu.devices())
+        return await self._look(engine)
+
+    async def _look(self, engine: Engine | None = None) -> "_Prepared":
+        # The devices last: see `room_on`.
+        uses = await host_uses(self._house)
+        return _Prepared(engine, await self._house.gpu.devices(), uses)
 
     async def _prepare_job(self, body: RunJob) -> "_Prepared":
         runtime = self._house.runtime
@@ -177,7 +185,7 @@ class Desk:
         check_image(runtime.images, body.image, runtime=runtime.name)
         if body.memory_bytes is None and body.device is None:
             return _Prepared()
-        return _Prepared(devices=await self._house.gpu.devices())
+        return await self._look()
 
     def _admit(
         self, key: Key, submission: Submission, prepared: "_Prepared"
@@ -264,6 +272,7 @@ class Desk:
             devices=prepared.devices,
             grant=key.grant,
             world=world,
+            uses=prepared.uses,
         )
         return _Decided(self._house.new_id("dep-"), device)
 
@@ -278,6 +287,7 @@ class Desk:
             devices=prepared.devices,
             grant=key.grant,
             world=world,
+            uses=prepared.uses,
         )
         return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
 
@@ -296,6 +306,7 @@ class Desk:
 class _Prepared:
     engine: Engine | None = None
     devices: tuple[Device, ...] = ()
+    uses: Mapping[str, int] = NOTHING_KNOWN
 
 
 @attrs.frozen

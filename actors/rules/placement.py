@@ -5,7 +5,8 @@ the peer's own workloads were promised and do not use yet. A figure that the dri
 then promises alone decide, and the refusal says so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import attrs
 
@@ -16,6 +17,10 @@ from adapters.gpu.port import ApiName, Device
 
 ISOLATION_LEVELS = ("process", "container", "user-namespace", "vm")
 """Weakest first (F32)."""
+
+
+NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
+"""Of no workload is it known what it uses."""
 
 
 @attrs.frozen
@@ -34,26 +39,36 @@ class Room:
         return max(0, self.by_promises if self.by_driver is None else min(self.by_promises, self.by_driver))
 
 
-def room_on(device: Device, world: World) -> Room:
-    """How much may still be promised on a device."""
+def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOWN) -> Room:
+    """How much may still be promised on a device.
+
+    Args:
+        device: as it was read just now.
+        world: what is promised on it.
+        uses: what workloads use of the host's memory, in bytes, read before the device was: what one takes
+            meanwhile is then counted twice and never left out.
+    """
     promised = world.promised.get(device.uuid, 0)
     by_driver = None
     if device.memory_free_bytes is not None:
-        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world))
+        known = uses if device.is_cpu else NOTHING_KNOWN
+        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world, known))
     return Room(device.memory_total_bytes - promised, by_driver)
 
 
-def _not_used_yet(uuid: str, world: World) -> Iterator[int]:
-    # A deployment that is ready has loaded its weights and its cache: its use is in the driver's figure
-    # already. Before that its promise is still to come.
+def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> Iterator[int]:
+    # Where nobody knows what one uses: a deployment that is ready has loaded its weights and its cache, so
+    # its use is in the driver's figure already; before that its promise is still to come. When a job has
+    # taken what it takes, nothing tells. Once it runs its use is in the driver's figure as it grows; to count
+    # its promise beside that as well would count most of its memory twice for all its life.
     for deployment in world.deployments.values():
-        if deployment.device_uuid == uuid and not deployment.was_ready:
-            yield deployment.memory_bytes
-    # When a job has taken what it takes, nothing tells. Once it runs its use is in the driver's figure as it
-    # grows; to count its promise beside that as well would count most of its memory twice for all its life.
+        if deployment.device_uuid == uuid:
+            unknown = deployment.memory_bytes if deployment.was_ready else 0
+            yield max(0, deployment.memory_bytes - uses.get(deployment.id, unknown))
     for job in world.jobs.values():
-        if job.device_uuid == uuid and not job.started:
-            yield job.memory_bytes or 0
+        if job.device_uuid == uuid:
+            promise = job.memory_bytes or 0
+            yield max(0, promise - uses.get(job.id, promise if job.started else 0))
 
 
 def place(
@@ -67,6 +82,7 @@ def place(
     devices: Sequence[Device],
     grant: Grant,
     world: World,
+    uses: Mapping[str, int] = NOTHING_KNOWN,
 ) -> Device:
     """Choose a deployment's device, or say why none will do.
 
@@ -86,7 +102,7 @@ def place(
             needs=sorted(apis),
             devices=[d.id for d in seen],
         )
-    return _with_room(able, memory_bytes, world)
+    return _with_room(able, memory_bytes, world, uses)
 
 
 def place_job(
@@ -98,6 +114,7 @@ def place_job(
     devices: Sequence[Device],
     grant: Grant,
     world: World,
+    uses: Mapping[str, int] = NOTHING_KNOWN,
 ) -> Device | None:
     """Choose a job's device, or say why none will do; None runs it on the host with no device.
 
@@ -128,7 +145,7 @@ def place_job(
         return None
     seen = _meant(wanted_device, devices, grant)
     _check_isolation(wanted_isolation, isolation)
-    return _with_room(seen, memory_bytes or 0, world)
+    return _with_room(seen, memory_bytes or 0, world, uses)
 
 
 def _meant(wanted: str | None, devices: Sequence[Device], grant: Grant) -> list[Device]:
@@ -160,8 +177,8 @@ def _meant(wanted: str | None, devices: Sequence[Device], grant: Grant) -> list[
     return seen
 
 
-def _with_room(able: Sequence[Device], memory_bytes: int, world: World) -> Device:
-    rooms = [(d, room_on(d, world)) for d in able]
+def _with_room(able: Sequence[Device], memory_bytes: int, world: World, uses: Mapping[str, int]) -> Device:
+    rooms = [(d, room_on(d, world, uses)) for d in able]
     fitting = [(d, r) for d, r in rooms if r.bytes >= memory_bytes]
     if fitting:
         return min(fitting, key=lambda pair: (pair[0].is_cpu, pair[0].memory_total_bytes))[0]

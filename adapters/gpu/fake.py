@@ -72,6 +72,8 @@ class FakeGpu:
 
     shown: tuple[Device, ...] = attrs.field(factory=lambda: (cpu_device(),))
     held: dict[str, tuple[DeviceProcess, ...] | None] = attrs.field(factory=dict)
+    used: dict[int, int] = attrs.field(factory=dict)
+    """What processes hold of the host's memory, by pid; unknown for those that are not named."""
     reads: int = attrs.field(default=0, init=False)
     _away: tuple[Condition, DriverFault] | None = attrs.field(default=None, init=False)
     _lost: dict[str, tuple[Condition, str]] = attrs.field(factory=dict, init=False)
@@ -97,6 +99,11 @@ class FakeGpu:
             for d in self.shown
             if not d.is_cpu
         }
+
+    async def host_memory(self, pids: frozenset[int]) -> int | None:
+        """What `used` says of them together; None when it says nothing of one."""
+        await trio.lowlevel.checkpoint()
+        return sum(self.used[pid] for pid in pids) if pids <= self.used.keys() else None
 
     @property
     def state(self) -> GpuState:

@@ -23,6 +23,8 @@ MAX_NAME: Final = 128
 MAX_FILE: Final = 1024 * 1024
 """Bytes read of one kernel file; a machine with very many cores says much of each."""
 
+_HELD: Final = (b"RssAnon:", b"RssShmem:")
+
 _VENDORS: Final = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "Apple": "apple"}
 
 
@@ -62,10 +64,32 @@ class HostGpu:
         await trio.lowlevel.checkpoint()
         return {}
 
+    async def host_memory(self, pids: frozenset[int]) -> int | None:
+        """What is theirs alone or shared between programs, and no file's: a file's can be read again."""
+        return await trio.to_thread.run_sync(self._held, pids, limiter=self._thread)
+
     @property
     def state(self) -> GpuState:
         """No driver is asked."""
         return GpuState("none")
+
+    def _held(self, pids: frozenset[int]) -> int | None:
+        found = [self._held_by(pid) for pid in pids]
+        return None if None in found else sum(one or 0 for one in found)
+
+    def _held_by(self, pid: int) -> int | None:
+        if not self.proc.is_dir():
+            return None
+        try:
+            with (self.proc / str(pid) / "status").open("rb") as file:
+                text = file.read(MAX_FILE)
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        except OSError:
+            return None
+        held = {line.partition(b":")[0]: line for line in text.splitlines() if line.startswith(_HELD)}
+        # A process that is ending has given its memory back, and has no such lines.
+        return sum(int(line.split()[1]) * KIB for line in held.values())
 
     def _device(self) -> Device:
         if self._name is None:

@@ -27,6 +27,10 @@ class JoinedGpu:
         """What runs on the cards."""
         return await self.cards.processes()
 
+    async def host_memory(self, pids: frozenset[int]) -> int | None:
+        """As the system says."""
+        return await self.host.host_memory(pids)
+
     @property
     def state(self) -> GpuState:
         """What the latest reading said of the cards' driver."""

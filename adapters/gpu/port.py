@@ -182,6 +182,13 @@ class Gpu(Protocol):
         """
         ...
 
+    async def host_memory(self, pids: frozenset[int]) -> int | None:
+        """Host memory that processes hold now and cannot be taken back, in bytes; None is unknown.
+
+        Processes that have ended meanwhile hold none.
+        """
+        ...
+
     @property
     def state(self) -> GpuState:
         """What the latest reading, of whichever kind, said of the driver."""

@@ -279,6 +279,14 @@ class Runtime(Protocol):
         """
         ...
 
+    async def processes(self, workload: str) -> frozenset[int]:
+        """A workload's processes by the host's pids; empty when none runs, or they are another program's.
+
+        Raises:
+            RuntimeUnavailable: that is not to be known now.
+        """
+        ...
+
 
 class ContainerRuntime(Runtime, Protocol):
     """A runtime of containers, which can be looked into."""
@@ -304,14 +312,6 @@ class ContainerRuntime(Runtime, Protocol):
 
         Raises:
             RuntimeUnavailable: the engine went away; what follows is not to be had.
-        """
-        ...
-
-    async def processes(self, workload: str) -> frozenset[int]:
-        """The container's processes by the host's pids; empty when it does not run.
-
-        Raises:
-            RuntimeUnavailable: that is not to be known now.
         """
         ...
 

@@ -174,6 +174,14 @@ class ProcessRuntime:
         """The ids of all workloads of this peer's instance that left a folder or a process."""
         return await self._run(self._kept)
 
+    async def processes(self, workload: str) -> frozenset[int]:
+        """The program and what it started; empty where the system has no /proc."""
+        watched = await self._look(workload)
+        if watched is None:
+            return frozenset()
+        session = None if watched.adopted else watched.identity.pid
+        return frozenset(await self._run(lambda: family.members(self.instance, workload, session)))
+
     async def _until_dead(self, watched: Watched) -> None:
         folder = self._folder(watched.record.workload)
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 
@@ -80,6 +81,22 @@ async def test_deploys_that_arrive_together_never_overshoot_a_keys_share(
         assert {r.code for r in refused} == {code}
         assert house.store.world.holding(key.holder).memory_bytes == 3 * 64 * MIB
         await house.check()
+
+
+async def test_what_is_promised_and_not_used_yet_is_kept_free_beside_other_programs(tmp_path: Path) -> None:
+    """Another program holds half of the memory; a ready engine has taken a quarter of its promise."""
+    cpu = attrs.evolve(cpu_device(1024 * MIB), memory_free_bytes=412 * MIB)
+    async with open_house(tmp_path, gpu=FakeGpu((cpu,))) as house:
+        key = await house.key()
+        deployment = await house.ready(key, 400 * MIB)
+        house.runtime.set_processes(deployment, frozenset({7, 8}))
+        house.gpu.used = {7: 60 * MIB, 8: 40 * MIB}
+        refused = await refusal(house, key, deploy(113 * MIB))
+        assert refused.code == "INSUFFICIENT_MEMORY"
+        assert refused.details["driver_bytes"] == 112 * MIB
+        await house.ready(key, 112 * MIB)
+        house.gpu.used = {}
+        assert (await refusal(house, key, deploy(1000 * MIB))).details["driver_bytes"] == 412 * MIB
 
 
 async def test_what_ended_makes_room_again(tmp_path: Path) -> None:

@@ -132,6 +132,21 @@ def test_room_is_also_what_the_driver_sees_free_less_what_is_still_to_come() -> 
     assert room.bytes == 5 * GIB
 
 
+def test_what_a_ready_deployment_was_promised_and_does_not_use_is_still_to_come() -> None:
+    world = World()
+    host = cpu(24 * GIB, 20 * GIB)
+    promise(world, host, 15 * GIB, name="dep-small", ready=True)
+    promise(world, host, 2 * GIB, name="dep-large", ready=True)
+    promise(world, host, 1 * GIB, name="dep-unknown", ready=True)
+    uses = {"dep-small": 1 * GIB, "dep-large": 3 * GIB}
+    assert room_on(host, world, uses).by_driver == 6 * GIB
+    assert room_on(host, world).by_driver == 20 * GIB
+    on_a_card = World()
+    device = card(0, 24 * GIB, free=20 * GIB)
+    promise(on_a_card, device, 15 * GIB, name="dep-small", ready=True)
+    assert room_on(device, on_a_card, uses).by_driver == 20 * GIB, "the host's memory is not the card's"
+
+
 def test_the_smaller_half_decides_either_way() -> None:
     world = World()
     device = card(0, 10 * GIB)

@@ -155,3 +155,22 @@ async def test_made_up_devices_change_as_told() -> None:
     assert gpu.reads == 2
     assert not cuda_device().is_cpu
     assert cuda_device(1).uuid != cuda_device(2).uuid
+
+
+async def test_what_processes_hold_is_theirs_and_no_files(kernel: Kernel) -> None:
+    kernel.write(
+        "proc/7/status",
+        "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t 300 kB\nRssFile:\t 500 kB\nRssShmem:\t 100 kB\n",
+    )
+    kernel.write("proc/8/status", "Name:\tending\nState:\tZ (zombie)\n")
+
+    assert await kernel.gpu.host_memory(frozenset({7, 8})) == 400 * 1024
+    assert await kernel.gpu.host_memory(frozenset({7, 99})) == 400 * 1024, "one that has ended holds nothing"
+    assert await kernel.gpu.host_memory(frozenset()) == 0
+
+
+async def test_what_cannot_be_read_is_unknown(kernel: Kernel, tmp_path: Path) -> None:
+    (tmp_path / "proc/7/status").mkdir(parents=True)
+
+    assert await kernel.gpu.host_memory(frozenset({7})) is None
+    assert await HostGpu(tmp_path / "none").host_memory(frozenset({7})) is None

@@ -491,3 +491,21 @@ async def test_a_folder_that_cannot_be_removed_is_said(
 
     await runtime.discard("dep-1")
     assert await runtime.tail("dep-1") == ()
+
+
+async def test_a_programs_processes_are_it_and_what_it_started(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    handle = await runtime.start(puppet())
+    await tell(handle, "spawn")
+    seen = await tell(handle, "look")
+
+    found = await runtime.processes(handle.workload)
+
+    assert seen["pid"] in found
+    assert len(found) == 2
+    again = ProcessRuntime(tmp_path, runtime.instance)
+    assert await again.processes(handle.workload) == found, "after a restart too"
+    assert await runtime.processes("dep-9") == frozenset()
+    await runtime.stop(handle.workload, grace_seconds=0)
+    assert await runtime.processes(handle.workload) == frozenset()
