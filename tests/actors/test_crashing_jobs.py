@@ -166,6 +166,7 @@ async def test_a_log_that_fails_restarts_the_jobs_after_it(tmp_path: Path, disk:
         disk.broken.append("events")
         house.runtime.end(name, 1)
         await house.until(lambda: house.store.world is not world)
+        await house.until(lambda: len(house.house.workers) > 0)
         await house.told("JobFinished")
         await house.check()
         assert (await house.types()).count("JobFinished") == 1
