@@ -23,6 +23,7 @@ MAX_LIST: Final = 64 * 1024 * 1024
 """Two hundred containers of images that say all they may of themselves."""
 PING_SECONDS: Final = 5.0
 EVENTS_SECONDS: Final = 5.0
+MAX_EVENT: Final = 4 * 1024 * 1024
 EVENTS_KEPT: Final = 256
 """How many events an engine remembers; none of them from before it was started itself."""
 
@@ -206,9 +207,10 @@ class Containers:
         oldest = now.timestamp()
         count = 0
         params: Parameters = {"since": 0, "until": f"{oldest:.6f}"}
-        with trio.move_on_after(EVENTS_SECONDS):
+        # Events of images carry their labels, and whoever pulled one chose which.
+        with trio.move_on_after(EVENTS_SECONDS), suppress(BadAnswer):
             async with self.client.stream("GET", "/events", params=params) as pieces:
-                async for event in JsonLines(pieces):
+                async for event in JsonLines(pieces, most=MAX_EVENT):
                     if event.get("Action") == "start" and (event.get("Actor") or {}).get("ID") == found.id:
                         return False
                     count += 1

@@ -14,6 +14,8 @@ from adapters.runtime.docker.lines import JsonLines
 from adapters.runtime.port import EngineEvent, RuntimeUnavailable
 
 ANSWER_SECONDS: Final = 30.0
+MAX_EVENT: Final = 1024 * 1024
+"""An event carries the labels of its container, its image's among them: see `MAX_IMAGE_TEXT`."""
 _KINDS: Final[dict[str, Literal["oom", "die"]]] = {"oom": "oom", "die": "die"}
 
 
@@ -58,7 +60,7 @@ async def listen(client: DockerClient, instance: str) -> AsyncIterator[AsyncIter
         try:
             with trio.move_on_after(ANSWER_SECONDS):
                 pieces = await stack.enter_async_context(client.stream("GET", "/events", params=params))
-                happenings = Happenings(JsonLines(pieces), instance)
+                happenings = Happenings(JsonLines(pieces, most=MAX_EVENT), instance)
         except DockerFault as fault:
             raise RuntimeUnavailable(str(fault)) from fault
         if happenings is None:

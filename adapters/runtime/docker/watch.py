@@ -15,7 +15,7 @@ import trio
 
 from adapters.runtime.docker.containers import Containers, Found
 from adapters.runtime.docker.ends import Asked, exit_of, is_by_signal, was_running_at_boot
-from adapters.runtime.docker.faults import DockerFault, EngineError
+from adapters.runtime.docker.faults import DockerFault, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo
 from adapters.runtime.docker.output import read_tail
 from adapters.runtime.port import Exit, NotEnded, RuntimeUnavailable
@@ -61,6 +61,7 @@ class Watch:
         """Wait until the container has ended, whoever ended it, and as long as the engine is away."""
         absence: _Absence | None = None
         was_brief = False
+        said = ""
         while True:
             try:
                 found = await self.containers.look(workload)
@@ -80,8 +81,10 @@ class Watch:
                     # It goes down: what it ends as it does says nothing of that.
                     absence = _Absence(datetime.now(UTC))
             except (DockerFault, RuntimeUnavailable) as fault:
-                if absence is None or absence.over is not None:
+                if str(fault) != said:
                     logger.warning("the end of %s is not to be known now, asking on: %s", workload, fault)
+                said = str(fault)
+                if isinstance(fault, EngineGone) and (absence is None or absence.over is not None):
                     absence = _Absence(datetime.now(UTC))
                 await trio.sleep(RETRY_SECONDS)
 
