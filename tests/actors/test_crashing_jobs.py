@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from actors.kernel.child import Backoff
+from actors.log.eventlog import EventLog
 from actors.rules.refusal import Refusal
 from adapters.gpu.fake import GIB
 from adapters.runtime.fake import FakeRuntime
@@ -19,6 +20,8 @@ from tests.support.houses import MIB, Disk, Household, job, open_house
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from actors.messages.envelope import Fact
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +36,7 @@ async def lead_a_life(house: Household) -> None:
     for _ in range(2):
         try:
             run = await house.send(key, job(memory_bytes=MIB))
-        except Bug:
+        except (Bug, ExceptionGroup):
             break  # the sender is told that the peer failed over it; nothing was accepted
         await house.until(lambda run=run: run not in house.store.world.unfinished)  # type: ignore[misc]
         names += [j.id for j in house.store.world.jobs.values() if j.command == run]
@@ -154,6 +157,31 @@ async def test_a_stop_not_yet_durable_does_not_end_what_a_crash_rebuilds(tmp_pat
         assert runtime.is_running(name)
         runtime.end(name, 0)
         await house.told("JobFinished")
+        await house.check()
+
+
+async def test_a_crash_between_a_jobs_end_and_that_of_its_stop_leaves_neither(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell, crashes = EventLog.tell, [Bug("tell")]
+
+    async def breaking(log: EventLog, *facts: Fact) -> None:
+        if crashes and facts[0].type == "CommandFailed":
+            raise crashes.pop()
+        await tell(log, *facts)
+
+    async with open_house(tmp_path) as house:
+        key = await house.key()
+        _, name = await house.job_in(key, "running")
+        monkeypatch.setattr(EventLog, "tell", breaking)
+        disk.hold("events")
+        house.runtime.end(name, 0)
+        await house.until(lambda: bool(house.store.events._journal._limiter.borrowed_tokens))
+        stop = await house.stop_job(key, name)
+        disk.release("events")
+        await house.completed(stop)
+        assert crashes == []
+        assert await house.types(stop) == ["CommandFailed"]
         await house.check()
 
 
