@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.support.bench import (
     appends,
     commands,
+    containers,
     crowds,
     machine,
     pages,
@@ -39,6 +40,10 @@ ROWS: dict[str, tuple[Callable[[Bench], list[Line]], str]] = {
     ),
     "replay": (replay.measure, "a restart over a million facts against parsing them"),
     "prompts": (prompts.measure, "prompts through the door against asking the engine"),
+    "containers": (
+        containers.measure,
+        "jobs and deployments against the same calls made bare, on a Docker engine of its own (root)",
+    ),
     "actors": (crowds.measure, "ten thousand actors against bare Trio tasks"),
     "start": (starting.measure, "the program's start against an import, and its idling"),
 }

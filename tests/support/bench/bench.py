@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from actors.state.keys import Grant
 from tests.support.bench.child import Child, plain_environment
 from tests.support.bench.figures import NotMeasured
 from tests.support.bench.history import History, write_history, write_key
@@ -122,10 +123,12 @@ class Bench:
     Args:
         scratch: a folder on a disk, removed when the run ends.
         quick: small counts: a look whether everything works, whose figures mean nothing.
+        grant: what the key to each served door may do.
     """
 
     scratch: Path
     quick: bool = False
+    grant: Grant = attrs.field(factory=Grant)
     _million: History | None = None
     _folders: int = 0
 
@@ -156,7 +159,7 @@ class Bench:
         """A peer that serves from `data`, a fresh folder without; on the fake runtime unless told."""
         home = self.folder("peer")
         folder = data or home / "data"
-        key = write_key(folder)
+        key = write_key(folder, self.grant)
         chosen = {"BEST_PEER_RUNTIME": "fake", **settings}
         environment = plain_environment(home, **chosen)
         child = Child.start(["tests.support.bench.served", str(folder)], home, environment=environment)

@@ -65,11 +65,11 @@ def encoder() -> EnvelopeEncoder:
     )
 
 
-def write_key(data: Path) -> str:
-    """Give a fresh data folder one key that may do everything; its secret."""
+def write_key(data: Path, grant: Grant | None = None) -> str:
+    """Give a fresh data folder one key, which may do everything unless told; its secret."""
     secret = f"bp_{secrets.token_urlsafe(32)}"
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = Key(holder=HOLDER, name="bench", grant=Grant(), issued_ms=time.time_ns() // 1_000_000)
+    key = Key(holder=HOLDER, name="bench", grant=grant or Grant(), issued_ms=time.time_ns() // 1_000_000)
     record = Issued(key=key, digest=digest(secret), device_digest=digest("none"))
     path = data / "keys.jsonl"
     path.touch(mode=0o600)

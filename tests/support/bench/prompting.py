@@ -49,12 +49,13 @@ def prompt_through_door(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `port`, `users`, `count` in all, `question` (the command, with `ID`), `stream` (the request), and
-            the `fact` that answers.
+            the `fact` that answers; `patience`, how many seconds may pass with nothing new, 60 without.
 
     Returns:
         `count`, `seconds`, and the `median` seconds from command to fact.
     """
     fact = f'"type":"{job["fact"]}"'.encode()
+    patience = job.get("patience", 60)
     template = job["question"].encode("latin-1")
     answers = _Answers(job["port"], job["stream"].encode("latin-1"))
     poll = select.epoll()
@@ -87,9 +88,9 @@ def prompt_through_door(job: dict[str, Any]) -> dict[str, Any]:
     for wire in wires:
         ask(wire)
     while len(took) < job["count"]:
-        ready = poll.poll(60)
+        ready = poll.poll(patience)
         if not ready:
-            raise BadAnswer("no answer for 60 s")
+            raise BadAnswer(f"no answer for {patience} s")
         for fd, _ in ready:
             if fd != answers.socket.fileno():
                 wire = by_fd[fd]

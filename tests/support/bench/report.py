@@ -11,11 +11,11 @@ from tests.support.bench.figures import Line
 _HEAD = """\
 # Benchmarks
 
-Made by `scripts/bench --write`; run it to measure your own machine (some fifteen minutes, no network). Ours
-and its baseline are measured in one run, in turn, a few tenths of a second to a few seconds each, over and
-over. What stands here are medians, and ratios taken round by round with the quartiles that half of the rounds
-lie between: absolute figures are this machine's, the ratios are the product's. `scripts/bench --help` lists
-the rows, `tests/support/bench/` is how they are measured.
+Made by `scripts/bench --write`; run it to measure your own machine (some twenty-five minutes, no network;
+root, for the row with containers). Ours and its baseline are measured in one run, in turn, a few tenths of a
+second to a few seconds each, over and over. What stands here are medians, and ratios taken round by round
+with the quartiles that half of the rounds lie between: absolute figures are this machine's, the ratios are
+the product's. `scripts/bench --help` lists the rows, `tests/support/bench/` is how they are measured.
 
 """
 _METHOD = """
@@ -33,6 +33,10 @@ _METHOD = """
   is resident and anonymous, after a collection.
 - **Prompts** go to one real llama.cpp server with a random model of half a megabyte, started by a deployment
   of the peer; the direct client asks it with the same key, on its own connections.
+- **Containers** are those of a Docker engine that is made for the row, of images that it holds, pinned by
+  digest. The bare client asks for the same containers, by httpx over the same socket; what it does not do is
+  to keep the command, to look whether the image is there, to follow what the engine tells, and to tell
+  anybody. An end is told before its container is removed, in both; each round begins when all are gone.
 - **Start** is the installed program with the fake runtime and a data folder that has been used before.
 """
 
