@@ -70,6 +70,10 @@ def test_every_container_is_confined(is_boxed: bool) -> None:
     assert not made.keys() & {"Devices", "DeviceCgroupRules", "PidMode", "UTSMode", "UsernsMode", "Binds"}
 
 
+def test_a_ceiling_on_tasks_may_be_none() -> None:
+    assert host(tasks=None)["PidsLimit"] is None
+
+
 def test_no_image_decides_on_its_health_check() -> None:
     assert body()["Healthcheck"] == {"Test": ["NONE"]}
 
