@@ -17,6 +17,7 @@ def test_a_peer_killed_at_random_moments_loses_nothing_and_tells_nothing_twice(t
             "tests.support.soak",
             "--runs=3",
             "--real=0",
+            "--docker=0",
             "--seed=7",
             f"--folder={tmp_path}",
         ],

@@ -1,5 +1,7 @@
 """A registry that fails as registries do: a proxy before a real one, and faults for what is asked of it.
 
+Stands before an engine's socket as well, for a call that is held, or whose answer does not come.
+
 async with open_proxy(bed.registry.address) as proxy:
     reference = proxy.reference(push_as(bed, "layered", "my/own"))
     held = proxy.fault("GET .*/blobs/", Hold(after=1000))
@@ -51,6 +53,11 @@ class Hold:
 
 
 @attrs.frozen
+class Mute:
+    """What is asked is done, and its answer does not come, until `Fault.release`."""
+
+
+@attrs.frozen
 class Cut:
     """The connection ends after so many bytes of the answer's body; None is before its start."""
 
@@ -71,7 +78,7 @@ class Instead:
     body: bytes
 
 
-Kind = Answer | Hold | Cut | Corrupt | Instead
+Kind = Answer | Hold | Mute | Cut | Corrupt | Instead
 
 
 @attrs.define(eq=False)
@@ -181,7 +188,7 @@ class RegistryProxy:
 
 @asynccontextmanager
 async def open_proxy(upstream: str) -> AsyncIterator[RegistryProxy]:
-    """A proxy before the registry at `upstream` (`127.0.0.1:PORT`), without faults at first."""
+    """A proxy without faults at first, before what is at `upstream`: `127.0.0.1:PORT`, or a socket's path."""
     async with trio.open_nursery() as nursery:
         proxy = RegistryProxy("127.0.0.1:0", [], upstream, nursery)
         await proxy.up()
@@ -248,9 +255,8 @@ class _Connection:
             if isinstance(kind, Cut):
                 return False
             await fault.wait_released()
-        host, _, port = self._proxy.upstream.rpartition(":")
         try:
-            stream = await trio.open_tcp_stream(host, int(port))
+            stream = await self._upstream()
         except OSError:
             away = Answer.error(502, "UNKNOWN", "the registry behind the proxy is away")
             await self._send_whole(seen, away)
@@ -262,12 +268,22 @@ class _Connection:
                 await registry.send(event)
             return await self._relay(seen, registry, fault)
 
+    async def _upstream(self) -> trio.SocketStream:
+        upstream = self._proxy.upstream
+        if upstream.startswith("/"):
+            return await trio.open_unix_socket(upstream)
+        host, _, port = upstream.rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
     async def _relay(self, seen: Seen, registry: _Peer, fault: Fault | None) -> bool:
         got = await registry.next()
         while isinstance(got, h11.InformationalResponse):
             got = await registry.next()
         if not isinstance(got, h11.Response):
             return False
+        if fault and isinstance(fault.kind, Mute):
+            fault.reached.set()
+            await fault.wait_released()
         headers = [(name, value) for name, value in got.headers if name not in _HOP]
         if fault and isinstance(fault.kind, Instead):
             fault.reached.set()

@@ -1,19 +1,27 @@
-"""Writes what a soak came to into the documentation."""
+"""What a soak came to, and how it is put into the documentation: each kind's own part of the page anew."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+import attrs
+
+from tests.support.soak.containers.cases import PHASES, VICTIMS, WORKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.soak.run import Kind, Tally
+    from tests.support.soak.containers.run import Kills
+    from tests.support.soak.run import Tally
 
 WHAT = {
     "fake": "The program with `BEST_PEER_RUNTIME=fake`: all of it but the engines, which its data folder "
     "remembers as running.",
     "real": "The program with `BEST_PEER_RUNTIME=process`: llama.cpp's server serving a tiny random model.",
+    "containers": "The program with `BEST_PEER_RUNTIME=docker`, on an engine of its own: kills by phase, of whom, "
+    "under what.",
 }
 
 ROWS = (
@@ -58,29 +66,110 @@ though the moments depend on the machine as well; `--write` writes this page.
 - What runs is what lives: no program without its deployment or job, no deployment or job without its program.
   Nothing is kept of what has ended.
 
+## The peer, its container engine and its registry, at each phase
+
+One deploy or one job at a time, and one `kill -9`: of the peer, of dockerd, of the registry. The moments are
+exact: a wire between the peer and the engine, and one between the engine and the registry, hold the call that
+the phase stands for until the victim is dead.
+
+| phase | when it is killed |
+|---|---|
+| start of pull | the engine has asked the registry for the image's manifest and has no answer |
+| mid-pull | a part of a layer has been sent |
+| created | the container is there, and the engine has not been told to start it |
+| starting | the container was started, and the peer has no answer |
+| running | the job has started; the deployment is ready |
+| exiting, ended | it has ended by itself and the peer has not heard of it |
+| exiting, stopping | it was told to stop, and the peer has no answer |
+| exiting, removing | it has ended, and the peer's order to remove the container is on its way |
+
+The victim is started again, a quarter of the peers only to be killed once more in that start; a registry in
+the end, half of those under a pull at once. Half of the engines leave their containers running when they end
+(`--live-restore`), half end them. Then:
+
+- The work comes to the end that is right for the case, under its own code where it fails: a peer's kill
+  changes nothing, an engine's fails or ends only what it took with it, a registry's only what it had not
+  served yet. A deployment that is ready answers a prompt and is undeployed.
+- The history is right as above, no memory is promised any more, and no work is held.
+- A job's program, which reports each of its runs over the network, ran once where it ran, and never twice.
+- The engine has no container, no volume, no network of anybody's, and no process beside its own.
+
+Run it alone with `scripts/testbed scripts/soak --runs 0 --real 0`. Outside of a bed it is left out.
+
 ## Results
 
-{date} UTC, `{command}`, seed {seed}, {machine}.
-
-{tables}
+{parts}
 """
 
 
-def write_results(
-    path: Path, tallies: list[tuple[Kind, Tally]], *, command: str, seed: int, machine: str
-) -> None:
-    """Write the page anew."""
-    tables = "\n\n".join(_table(kind, tally) for kind, tally in tallies)
-    text = TEXT.format(
-        date=f"{datetime.now(UTC):%Y-%m-%d %H:%M}", command=command, seed=seed, machine=machine, tables=tables
-    )
-    path.write_text(text, encoding="utf-8")
+@attrs.define
+class Results:
+    """What came of each kind that was run.
+
+    Args:
+        command, seed, machine: how it was run, on what.
+    """
+
+    command: str
+    seed: int
+    machine: str
+    of_peers: dict[str, Tally] = attrs.field(factory=dict)
+    of_containers: Kills | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that was wrong."""
+        found = [problem for tally in self.of_peers.values() for problem in tally.problems]
+        return found + (self.of_containers.problems if self.of_containers else [])
+
+    def write(self, path: Path) -> None:
+        """Write the page anew; the results of kinds that were not run stay as they are."""
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        parts = {name: found for name in WHAT if (found := _part_of(before, name))}
+        for name, tally in self.of_peers.items():
+            parts[name] = self._part(name, _table(tally))
+        if self.of_containers is not None:
+            parts["containers"] = self._part("containers", _matrix(self.of_containers))
+        text = "\n\n".join(parts[name] for name in WHAT if name in parts)
+        path.write_text(TEXT.format(parts=text), encoding="utf-8")
+
+    def _part(self, name: str, table: str) -> str:
+        how = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{self.command}`, seed {self.seed}, {self.machine}."
+        return f"<!-- {name} -->\n{WHAT[name]}\n\n{how}\n\n{table}\n<!-- end -->"
 
 
-def _table(kind: Kind, tally: Tally) -> str:
-    lines = [WHAT[kind.name], "", "| figure | count |", "|---|---|"]
+def _part_of(page: str, name: str) -> str | None:
+    found = re.search(rf"<!-- {name} -->.*?<!-- end -->", page, re.DOTALL)
+    return None if found is None else found.group()
+
+
+def _table(tally: Tally) -> str:
+    lines = ["| figure | count |", "|---|---|"]
     for words, name in ROWS:
         value = getattr(tally, name)
         lines.append(f"| {words} | {len(value) if isinstance(value, list) else value} |")
     lines.append(f"| seconds it took | {tally.seconds:.0f} |")
     return "\n".join(lines)
+
+
+def _matrix(kills: Kills) -> str:
+    columns = [(victim, work) for victim in VICTIMS for work in WORKS]
+    lines = [
+        "| phase | " + " | ".join(f"{victim}, {work}" for victim, work in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for phase in PHASES:
+        counts = [str(kills.made[phase, victim, work]) for victim, work in columns]
+        lines.append(f"| {phase} | " + " | ".join(counts) + " |")
+    ends = ", ".join(f"{kind} {count}" for kind, count in sorted(kills.ends.items()))
+    rows = {
+        "kills in all": sum(kills.made.values()),
+        "peers killed again in the start that came after": kills.again,
+        "what the work came to": ends,
+        "jobs' programs that ran, none of them twice": kills.runs,
+        "facts told": kills.facts,
+        "problems": len(kills.problems),
+        "seconds it took": f"{kills.seconds:.0f}",
+    }
+    more = [f"| {words} | {value} |" for words, value in rows.items()]
+    return "\n".join([*lines, "", "| figure | count |", "|---|---|", *more])
