@@ -14,14 +14,10 @@ import attrs
 import pytest
 import trio
 
-from adapters.runtime.port import StartFailed, WorkloadSpec
-from tests.support.docker import attack
+from adapters.runtime.port import WorkloadSpec
 from tests.support.docker.attack import ATTEMPTS
 from tests.support.docker.bed import DockerBed
-from tests.support.docker.contents import files_layer, python_layer, shell_layer
-from tests.support.docker.images import Image, make_image
-from tests.support.docker.own import open_own_engine
-from tests.support.docker.ready import rising_layer
+from tests.support.docker.hostile import WANTED, hostile
 from tests.support.docker.use import push_as
 from tests.support.runtimes import PORT, DockerWorld, open_docker_world, pulled, until_up
 
@@ -32,35 +28,6 @@ MIB = 1 << 20
 GIB = 1 << 30
 MEMORY = 256 * MIB
 TASKS = 64
-WANTED = {
-    "NVIDIA_VISIBLE_DEVICES": "all",
-    "NVIDIA_DRIVER_CAPABILITIES": "all",
-    "NVIDIA_GDS": "enabled",
-    "CUDA_VISIBLE_DEVICES": "0,1",
-}
-
-
-def hostile() -> Image:
-    """Wants to be root, a volume, every card, and to be looked at by the engine as root."""
-    return make_image(
-        [
-            shell_layer(),
-            python_layer(),
-            rising_layer(),
-            files_layer({"/attack.py": Path(attack.__file__).read_bytes(), "/data/kept": b"x"}),
-        ],
-        {
-            "User": "0:0",
-            "Volumes": {"/data": {}, "/var/lib/kept": {}},
-            "Healthcheck": {"Test": ["CMD-SHELL", "touch /tmp/healthy"], "Interval": 1_000_000_000},
-            "Env": [
-                "PATH=/bin:/usr/bin",
-                "HOME=/root",
-                *(f"{name}={value}" for name, value in WANTED.items()),
-            ],
-            "StopSignal": "SIGCONT",
-        },
-    )
 
 
 @attrs.frozen
@@ -405,49 +372,6 @@ for what in (lambda: os.kill({victim}, 9), lambda: open("/proc/{victim}/root/tmp
 
     assert ended.output == ("ProcessLookupError", *["FileNotFoundError"] * 3)
     assert "job-2" in await world.runtime.running()
-
-
-async def test_a_card_that_was_not_granted_is_not_handed_over(docker_bed: DockerBed) -> None:
-    async with (
-        open_own_engine(docker_bed, nvidia=True) as engine,
-        open_docker_world(docker_bed, socket=engine.socket) as world,
-    ):
-        assert engine.nvidia is not None
-        image = push_as(docker_bed, hostile(), f"{world.instance}/hostile")
-        image = await pulled(docker_bed, world.client, image)
-        for is_boxed in (True, False):
-            spec = world.job("env", image=image, memory=MEMORY, environment=WANTED, is_boxed=is_boxed)
-            await world.run(spec)
-            assert engine.nvidia.seen() == []
-
-            granted = attrs.evolve(spec, workload="job-2", device_uuids=("GPU-1", "GPU-2"))
-            ended = await world.run(granted)
-
-            given = {
-                "NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2",
-                "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
-            }
-            assert engine.nvidia.seen()[-1] == given
-            inside = dict(line.partition("=")[::2] for line in ended.output)
-            assert {name: value for name, value in inside.items() if "NVIDIA" in name} == given
-            assert "CUDA_VISIBLE_DEVICES" not in inside
-            (engine.nvidia.folder / "seen.jsonl").unlink()
-
-
-async def test_a_toolkit_that_fails_says_what_to_do(docker_bed: DockerBed) -> None:
-    async with (
-        open_own_engine(docker_bed, nvidia=True) as engine,
-        open_docker_world(docker_bed, socket=engine.socket) as world,
-    ):
-        assert engine.nvidia is not None
-        engine.nvidia.fail("requirement error: unsatisfied condition: cuda>=13.0, please update your driver")
-
-        with pytest.raises(StartFailed, match="driver is too old") as failed:
-            await world.runtime.start(attrs.evolve(world.job("true"), device_uuids=("GPU-1",)))
-
-        assert failed.value.code == "DEVICE_UNAVAILABLE"
-        assert "BEST_PEER_VLLM_IMAGE" in failed.value.fix
-        assert await world.runtime.kept() == ()
 
 
 async def written_by(world: DockerWorld, spec: WorkloadSpec) -> bytes:
