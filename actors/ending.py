@@ -75,12 +75,22 @@ async def stop_or_sweep(house: House, workload: str) -> bool:
 async def discard(house: House, workload: str) -> None:
     """Remove what is kept of a workload that has ended and whose end was told.
 
-    What cannot be removed costs room on a disk and nothing else, so it is said and let be.
+    What cannot be removed costs room on a disk and nothing else, so it is said and let be. What runs programs
+    may be away, and is waited for.
     """
-    try:
-        await house.runtime.discard(workload)
-    except RuntimeFault as fault:
-        logger.warning("%s", fault)
+    patience = Patience()
+    while True:
+        try:
+            await house.runtime.discard(workload)
+        except RuntimeUnavailable as away:
+            if patience.is_first:
+                logger.warning("%s is removed later: %s", workload, away)
+            await patience.wait(away)
+        except RuntimeFault as fault:
+            logger.warning("%s", fault)
+            return
+        else:
+            return
 
 
 def sweep_spec(house: House, workload: str) -> ChildSpec:

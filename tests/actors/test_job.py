@@ -13,7 +13,7 @@ from actors.rules.refusal import Refusal
 from adapters.gpu.fake import GIB, FakeGpu, cpu_device, cuda_device
 from adapters.images.port import ImageFault, ImageNotFound
 from adapters.runtime.fake import FakeRuntime
-from adapters.runtime.port import Container, Exit, StartFailed
+from adapters.runtime.port import Container, Exit, RuntimeUnavailable, StartFailed
 from adapters.runtime.pretence import obeys
 from tests.support.houses import MIB, Household, job, open_house
 
@@ -275,6 +275,17 @@ async def test_a_job_is_failed_when_its_engine_stays_away_and_what_was_started_e
         await house.check()
 
 
+async def test_a_job_whose_engine_goes_away_after_its_end_leaves_nothing(tmp_path: Path) -> None:
+    async with open_house(tmp_path, make_runtime=GoesAway) as house:
+        assert isinstance(house.runtime, GoesAway)
+        run, name = await house.job_in(await house.key(), "running")
+        house.runtime.end(name, 0)
+        await house.told("JobFinished", causation=run)
+        await house.until(lambda: house.runtime.tried > 3)  # type: ignore[attr-defined]
+        house.runtime.is_away = False
+        await house.check()
+
+
 async def test_a_job_whose_end_nobody_knows_is_interrupted(tmp_path: Path) -> None:
     """Somebody removed its container."""
     async with open_house(tmp_path) as house:
@@ -302,6 +313,19 @@ class Counts(FakeRuntime):
     async def find(self, workload: str) -> Handle | None:
         self.looked += 1
         return await super().find(workload)
+
+
+class GoesAway(FakeRuntime):
+    """Answers no more when something is to be removed."""
+
+    is_away = True
+    tried = 0
+
+    async def discard(self, workload: str) -> None:
+        self.tried += 1
+        if self.is_away:
+            raise RuntimeUnavailable("it does not answer")
+        await super().discard(workload)
 
 
 class WithoutJobs(FakeRuntime):
