@@ -20,8 +20,8 @@ WHAT = {
     "fake": "The program with `BEST_PEER_RUNTIME=fake`: all of it but the engines, which its data folder "
     "remembers as running.",
     "real": "The program with `BEST_PEER_RUNTIME=process`: llama.cpp's server serving a tiny random model.",
-    "containers": "The program with `BEST_PEER_RUNTIME=docker`, on an engine of its own: kills by phase, of whom, "
-    "under what.",
+    "containers": "The program with `BEST_PEER_RUNTIME=docker`, on an engine of its own: kills by phase, of whom"
+    " and under what.",
 }
 
 ROWS = (
