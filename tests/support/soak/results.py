@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from tests.support.soak.containers.cases import PHASES, VICTIMS, WORKS
+from tests.support.soak.containers.cases import MOMENTS, VICTIMS, WORKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,8 @@ WHAT = {
     "fake": "The program with `BEST_PEER_RUNTIME=fake`: all of it but the engines, which its data folder "
     "remembers as running.",
     "real": "The program with `BEST_PEER_RUNTIME=process`: llama.cpp's server serving a tiny random model.",
-    "containers": "The program with `BEST_PEER_RUNTIME=docker`, on an engine of its own: kills by phase, of whom"
-    " and under what.",
+    "containers": "The program with `BEST_PEER_RUNTIME=docker`, on an engine of its own: how often who was "
+    "killed, under what and when.",
 }
 
 ROWS = (
@@ -155,12 +155,12 @@ def _table(tally: Tally) -> str:
 def _matrix(kills: Kills) -> str:
     columns = [(victim, work) for victim in VICTIMS for work in WORKS]
     lines = [
-        "| phase | " + " | ".join(f"{victim}, {work}" for victim, work in columns) + " |",
+        "| killed | " + " | ".join(f"{victim}, {work}" for victim, work in columns) + " |",
         "|---" * (len(columns) + 1) + "|",
     ]
-    for phase in PHASES:
-        counts = [str(kills.made[phase, victim, work]) for victim, work in columns]
-        lines.append(f"| {phase} | " + " | ".join(counts) + " |")
+    for moment in MOMENTS:
+        counts = [str(kills.made[moment, victim, work]) for victim, work in columns]
+        lines.append(f"| {moment} | " + " | ".join(counts) + " |")
     ends = ", ".join(f"{kind} {count}" for kind, count in sorted(kills.ends.items()))
     rows = {
         "kills in all": sum(kills.made.values()),

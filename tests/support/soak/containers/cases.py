@@ -19,6 +19,9 @@ WORKS: tuple[Work, ...] = get_args(Work)
 VICTIMS: tuple[Victim, ...] = get_args(Victim)
 PHASES: tuple[Phase, ...] = get_args(Phase)
 PULLS = PHASES[:2]
+EXITS: tuple[Way, ...] = ("ended", "stopping", "removing")
+MOMENTS = (*PHASES[:-1], *(f"exiting, {way}" for way in EXITS))
+"""Phases, with the ways of the last told apart."""
 
 ROUNDS = 2
 """Each kill is made with an engine whose containers outlive it, and with one whose containers do not."""
@@ -56,6 +59,11 @@ class Case:
         how = f", {self.way}" if self.way else ""
         again = f", killed again after {self.again:.2f} s" if self.again else ""
         return f"{self.victim} killed under a {self.work}: {self.phase}{how}, kept={self.is_kept}{again}"
+
+    @property
+    def moment(self) -> str:
+        """Which of `MOMENTS` it is."""
+        return f"{self.phase}, {self.way}" if self.is_over else self.phase
 
     @property
     def is_over(self) -> bool:
@@ -128,7 +136,7 @@ def cases_of(seed: int, count: int) -> list[Case]:
 def _way(chance: random.Random, victim: Victim, phase: Phase) -> Way:
     ways: Sequence[Way] = ("",)
     if phase == "exiting":
-        ways = ("ended", "stopping", "removing")
+        ways = EXITS
     elif victim == "registry" and phase in PULLS:
         ways = ("back", "away")
     return chance.choice(ways)

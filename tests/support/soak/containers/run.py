@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.docker.bed import DockerBed
-    from tests.support.soak.containers.cases import Case, Phase, Victim, Work
+    from tests.support.soak.containers.cases import Case, Victim, Work
 
 
 @attrs.define
@@ -27,14 +27,14 @@ class Kills:
     """What the kills came to.
 
     Args:
-        made: how many, by phase, victim and work.
+        made: how many, by moment, victim and work.
         again: how many peers were killed again in the start that came after.
         ends: what the work came to, how often.
         runs: how often jobs' programs ran.
         facts: how many were told.
     """
 
-    made: Counter[tuple[Phase, Victim, Work]] = attrs.field(factory=Counter)
+    made: Counter[tuple[str, Victim, Work]] = attrs.field(factory=Counter)
     again: int = 0
     ends: Counter[str] = attrs.field(factory=Counter)
     runs: int = 0
@@ -56,7 +56,7 @@ async def kill_all(
             for case in part:
                 number = sum(kills.made.values())
                 came = await Kill(ground, case, f"work-{number}").run()
-                kills.made[case.phase, case.victim, case.work] += 1
+                kills.made[case.moment, case.victim, case.work] += 1
                 kills.again += case.again > 0
                 kills.ends[came.end] += 1
                 kills.seconds = time.monotonic() - begun
