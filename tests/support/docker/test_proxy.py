@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 import trio
 
-from tests.support.docker.proxy import Answer, Corrupt, Cut, Hold, Instead, RegistryProxy, open_proxy
+from tests.support.docker.proxy import Answer, Corrupt, Cut, Hold, Instead, Mute, RegistryProxy, open_proxy
 from tests.support.docker.use import async_engine_client, image_named, pinned, push_as
 
 if TYPE_CHECKING:
@@ -142,3 +143,24 @@ async def test_an_engine_pulls_through_it_and_is_held_midway(
         assert "Status: Downloaded newer image" in lines
         (await engine.delete(f"/images/{reference}")).raise_for_status()
     assert any("docker/" in seen.headers["user-agent"] for seen in proxy.requests)
+
+
+async def test_before_an_engine_a_call_that_is_mute_is_made_and_not_answered(docker_bed: DockerBed) -> None:
+    name = f"mute-{uuid.uuid4().hex[:8]}"
+    async with open_proxy(str(docker_bed.socket)) as wire, async_engine_client(docker_bed) as engine:
+        mute = wire.fault("POST /volumes/create", Mute())
+        async with (
+            httpx.AsyncClient(base_url=f"http://{wire.address}", trust_env=False) as client,
+            trio.open_nursery() as nursery,
+        ):
+            statuses: list[int] = []
+
+            async def make() -> None:
+                statuses.append((await client.post("/volumes/create", json={"Name": name})).status_code)
+
+            nursery.start_soon(make)
+            await mute.reached.wait()
+            assert (await engine.delete(f"/volumes/{name}")).status_code == 204
+            assert statuses == []
+            mute.release()
+        assert statuses == [201]
