@@ -146,6 +146,9 @@ class Kill:
             # What it had asked and was not passed on yet never comes now.
             await ground.wire.down()
             self._heal()
+            if case.pause:
+                # A job that runs ends while nobody is there to hear of it.
+                ground.runs.let_go(self.name)
             await trio.sleep(case.pause)
             await ground.wire.up()
             if case.again:
