@@ -144,6 +144,22 @@ class Ground:
                 await trio.sleep(LOOK_SECONDS)
         raise Hung(f"none of {sorted(kinds)} was told in {HANG:.0f} s, but {[f['type'] for f in told()]}")
 
+    async def known(self, fact: Fact) -> None:
+        """Wait until the door tells a fact that lies on the disk: the peer acts on it only then.
+
+        Raises:
+            Hung: it does not.
+        """
+        assert self._http is not None
+        parameters = {"correlationId": fact["correlationid"], "limit": 500}
+        with trio.move_on_after(HANG):
+            while True:
+                answer = await self._http.get("/events", params=parameters)
+                if fact in answer.raise_for_status().json()["events"]:
+                    return
+                await trio.sleep(LOOK_SECONDS)
+        raise Hung(f"the door does not tell {fact}")
+
     async def publish(self, work: str, name: str) -> str:
         """An image that the engine has not got whole; its reference, the one setting's for deploys."""
         noise = files_layer({"/noise": self.chance.randbytes(NOISE_BYTES)})

@@ -136,6 +136,7 @@ class Kill:
         started = {"JobStarted"} if self._is_job else {"DeploymentStarted"}
         name = "job" if self._is_job else "deployment"
         fact = await self.ground.fact(self._told, started)
+        await self.ground.known(fact)
         kind = "StopJob" if self._is_job else "UndeployModel"
         self.ending = await self.ground.send(kind, {name: fact["data"][name]})
 
@@ -219,6 +220,7 @@ class Kill:
             return end
         if "DeploymentEnded" in self.case.right_ends():
             return await ground.fact(self._told, DEPLOY_ENDS - {"DeploymentReady"})
+        await ground.known(end)
         words = {
             "deployment": end["data"]["deployment"],
             "messages": [{"role": "user", "content": "Hi"}],

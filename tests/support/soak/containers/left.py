@@ -29,6 +29,7 @@ async def what_is_wrong(ground: Ground, name: str) -> list[str]:
             await trio.sleep(LOOK_SECONDS)
     found = [f"{each} is left" for each in there]
     facts = ground.facts()
+    await ground.known([fact for fact in facts if fact.get("causationid") in ground.accepted][-1])
     found += problems(facts, ground.accepted)
     found += [f"{each} lives, as the facts have it" for each in living(facts)]
     hardware = await ground.query("get-hardware-state")
