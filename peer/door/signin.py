@@ -74,8 +74,7 @@ class FlatRefusal(Refusal):
 
     def body(self) -> bytes:
         """The flat body (R15)."""
-        at_fault = self.status < HTTPStatus.INTERNAL_SERVER_ERROR
-        error = "invalid_request" if at_fault else "temporarily_unavailable"
+        error = "invalid_request" if _is_askers_fault(self.status) else "temporarily_unavailable"
         return OAuthError(error, self.message).body()
 
     def headers(self, body: bytes) -> list[tuple[bytes, bytes]]:
@@ -83,9 +82,15 @@ class FlatRefusal(Refusal):
         return [*super().headers(body), (b"cache-control", b"no-store")]
 
 
+def _is_askers_fault(status: int) -> bool:
+    # A method or a version that nobody serves is not served later either.
+    never = (HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+    return status < HTTPStatus.INTERNAL_SERVER_ERROR or status in never
+
+
 def flat_refusal(refusal: Refusal) -> FlatRefusal:
     """What the server refuses at the sign-in's addresses before the app is asked."""
-    at_fault = refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    at_fault = _is_askers_fault(refusal.status)
     status = HTTPStatus.BAD_REQUEST if at_fault else HTTPStatus.SERVICE_UNAVAILABLE
     return FlatRefusal(status, refusal.code, refusal.message, retry_after=refusal.retry_after)
 

@@ -18,7 +18,12 @@ from tests.support.probes import Check
 from tests.support.validator import validate
 
 KEY = "bp_of-the-small-door"
-HARDWARE: dict[str, Any] = {"peer": {"instance": "i", "version": "1"}, "devices": [], "engines": []}
+HARDWARE: dict[str, Any] = {
+    "peer": {"instance": "i", "version": "1"},
+    "devices": [],
+    "engines": [],
+    "jobs": False,
+}
 Answer = tuple[int, str, bytes]
 
 
