@@ -102,6 +102,7 @@ class Ground:
         runs: what counts the runs of jobs.
         chance: of what makes one image another.
         accepted: the type of each command that was accepted, by its id.
+        forgotten: processes of containerd's that an engine which was killed knows no more.
     """
 
     engine: OwnEngine
@@ -114,6 +115,7 @@ class Ground:
     _bed: DockerBed
     _ollama: Image
     accepted: dict[str, str] = attrs.field(factory=dict)
+    forgotten: set[int] = attrs.field(factory=set)
     _http: httpx.AsyncClient | None = None
 
     @property

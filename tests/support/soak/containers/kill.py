@@ -61,7 +61,7 @@ class Kill:
             await self._die_and_return()
             end = await self._see_it_out()
             problems = self._judge(end)
-            problems += await what_is_wrong(self.ground, self.name)
+            problems += await what_is_wrong(self.ground, self.name, forgetful=self.case.victim == "engine")
         except Hung as hung:
             return Came("", [f"{self.case}: {hung}"])
         return Came(end["type"], [f"{self.case}: {each}" for each in problems])

@@ -18,16 +18,34 @@ if TYPE_CHECKING:
 REST_SECONDS = 60.0
 """A bound on a hang, no measure of speed: what has ended is removed after its end is told."""
 
+HELPER_SECONDS = 10.0
+"""After that a helper of a container that is gone ends no more."""
+
 NETWORKS = frozenset({"bridge", "host", "none"})
 
 
-async def what_is_wrong(ground: Ground, name: str) -> list[str]:
-    """Everything, once all is at rest. `name` is the work's."""
+async def what_is_wrong(ground: Ground, name: str, *, forgetful: bool) -> list[str]:
+    """Everything, once all is at rest.
+
+    Args:
+        ground: where to look.
+        name: the work's.
+        forgetful: the engine was killed. A dockerd that is killed while a container ends may forget
+            containerd's helper of it for good: its API tells nothing of it. Those are counted apart.
+    """
     there: list[str] = []
     with trio.move_on_after(REST_SECONDS):
         while there := await trio.to_thread.run_sync(left, ground.engine):  # noqa: ASYNC110 - nothing tells
             await trio.sleep(LOOK_SECONDS)
     found = [f"{each} is left" for each in there]
+    helping: dict[int, str] = {}
+    with trio.move_on_after(HELPER_SECONDS):
+        while helping := await trio.to_thread.run_sync(helpers, ground.engine, ground.forgotten):  # noqa: ASYNC110
+            await trio.sleep(LOOK_SECONDS)
+    if forgetful and not there:
+        ground.forgotten |= helping.keys()
+    else:
+        found += [f"the process {pid}, {words}, is left" for pid, words in helping.items()]
     facts = ground.facts()
     await ground.known([fact for fact in facts if fact.get("causationid") in ground.accepted][-1])
     found += problems(facts, ground.accepted)
@@ -52,12 +70,11 @@ def left(engine: OwnEngine) -> list[str]:
         networks = client.get("/networks").raise_for_status().json()
     found += [f"the volume {row['Name']}" for row in volumes]
     found += [f"the network {row['Name']}" for row in networks if row["Name"] not in NETWORKS]
-    found += [f"the process {pid} of a container" for pid in cgroup_processes(engine.cgroup)]
-    return found + [f"the process {pid}, {words}" for pid, words in helpers(engine).items()]
+    return found + [f"the process {pid} of a container" for pid in cgroup_processes(engine.cgroup)]
 
 
-def helpers(engine: OwnEngine) -> dict[int, str]:
-    """The processes that an engine has beside a container, and only as long as that is there."""
+def helpers(engine: OwnEngine, forgotten: set[int]) -> dict[int, str]:
+    """The processes that an engine has beside containers while those are there, but for the forgotten."""
     exec_root = f"{engine.folder}/exec/"
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
@@ -65,6 +82,10 @@ def helpers(engine: OwnEngine) -> dict[int, str]:
             words = (process / "cmdline").read_bytes().decode("utf-8", "replace").replace("\0", " ")
         except OSError:
             continue
-        if exec_root in words and ("containerd-shim" in words or words.startswith("runc")):
+        if (
+            int(process.name) not in forgotten
+            and exec_root in words
+            and ("containerd-shim" in words or words.startswith("runc"))
+        ):
             found[int(process.name)] = words[:100]
     return found

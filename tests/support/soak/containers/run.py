@@ -32,6 +32,7 @@ class Kills:
         ends: what the work came to, how often.
         runs: how often jobs' programs ran.
         facts: how many were told.
+        forgotten: processes of containerd's that engines which were killed left of containers that are gone.
     """
 
     made: Counter[tuple[str, Victim, Work]] = attrs.field(factory=Counter)
@@ -39,6 +40,7 @@ class Kills:
     ends: Counter[str] = attrs.field(factory=Counter)
     runs: int = 0
     facts: int = 0
+    forgotten: int = 0
     seconds: float = 0.0
     problems: list[str] = attrs.field(factory=list)
 
@@ -67,4 +69,5 @@ async def kill_all(
                     return kills
             kills.runs += len(ground.runs.told)
             kills.facts += len(ground.facts())
+            kills.forgotten += len(ground.forgotten)
     return kills
