@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import pytest
+import trio
 
+from actors.deployment import DeploymentActor
 from actors.house import Bounds
 from actors.rules.refusal import Refusal
 from adapters.engine.fake import FakeEngine
+from adapters.engine.llamacpp import ALIVE_SECONDS
 from adapters.engine.port import EngineMissing, EngineUnreachable, ModelUnusable, PromiseTooSmall
 from adapters.gpu.fake import FakeGpu, cpu_device
 from adapters.runtime.fake import FakeRuntime
-from adapters.runtime.port import NotEnded, StartFailed
+from adapters.runtime.port import Executable, NotEnded, StartFailed, WorkloadSpec
 from tests.support.houses import HANG, MIB, Household, deploy, open_house
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from trio.testing import MockClock
+
+    from actors.house import House
     from adapters.engine.port import Progress, Served
     from adapters.runtime.port import Handle
 
@@ -284,6 +291,22 @@ async def test_a_ready_engine_that_answers_nothing_any_more_is_ended(tmp_path: P
         assert fact["data"]["output"] == ["deadlock"]
         assert await house.runtime.running() == ()
         assert house.store.world.promised == {}
+
+
+async def test_an_engine_that_hangs_is_known_within_half_a_minute(autojump_clock: MockClock) -> None:
+    """From a look that was answered, each later one taking all the time that it may."""
+
+    class Mute(FakeEngine):
+        async def is_alive(self, handle: Handle) -> bool:
+            await trio.sleep(ALIVE_SECONDS)
+            return False
+
+    runtime = FakeRuntime()
+    handle = await runtime.start(WorkloadSpec("dep-1", "h-1", Executable(("engine",))))
+    house = cast("House", SimpleNamespace(bounds=Bounds(), runtime=runtime))
+    begun = trio.current_time()
+    await DeploymentActor(house, "dep-1")._until_hung(Mute(), handle)
+    assert trio.current_time() - begun <= 30
 
 
 async def test_one_missed_look_ends_nothing(tmp_path: Path) -> None:
