@@ -6,29 +6,29 @@ from there: every step first looks whether it is done already.
 
 import logging
 import math
+from collections.abc import Iterable
 
 import trio
 from msgspec import UNSET, UnsetType
 
 from actors.away import UNAVAILABLE, find
 from actors.ending import (
-    REVOKED,
     End,
     discard,
     named,
     stop_for_good,
-    stop_or_sweep,
     sweep_spec,
 )
 from actors.house import House
 from actors.kernel.child import ChildSpec
-from actors.kernel.mailbox import Mailbox
 from actors.launch import Launch
 from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel
 from actors.messages.envelope import Fact
 from actors.state.workloads import Deployment
+from actors.state.world import World
+from actors.workload import WorkloadActor
 from adapters.engine.port import Engine, EngineFault, EngineOutOfMemory, PortTaken, Served
 from adapters.images.port import ImageFault
 from adapters.runtime.port import Exit, Handle, RuntimeFault, RuntimeUnavailable, StartFailed
@@ -67,40 +67,21 @@ def undeployed(undeploy: Accepted) -> Fact:
     return Fact(event, undeploy.holder, undeploy.correlation, undeploy.id)
 
 
-class DeploymentActor:
+class DeploymentActor(WorkloadActor[Deployment]):
     """One deployment from its acceptance to its end."""
 
-    def __init__(self, house: House, identifier: str) -> None:
-        self._house = house
-        self._id = identifier
-        self._end: End | None = None
-        # Held while a fact is told: an end that cut in there would not know what had been told.
-        self._pen = trio.Lock()
+    def _find(self, world: World) -> Deployment | None:
+        return world.deployments.get(self._id)
 
-    async def run(self, inbox: Mailbox[End]) -> None:
-        """Live until the deployment has ended and that was told."""
-        deployment = await self._kept()
-        if deployment is not None:
-            try:
-                await self._live_and_end(deployment, inbox)
-            finally:
-                # Also wakes the prompts that wait to learn where it is.
-                self._house.addresses.withdraw(self._id)
-        await self._complete_undeploys(deployment)
-        if deployment is None:
-            # Left by an actor that crashed between its last fact and this.
-            await discard(self._house, self._id)
+    def _enders(self, world: World) -> Iterable[Accepted]:
+        return world.undeploys_of(self._id)
 
-    async def give_up(self, crash: BaseException) -> None:
-        """End it after repeated crashes, and tell so."""
-        deployment = self._deployment()
-        if deployment is not None:
-            stopped = await stop_or_sweep(self._house, self._id)
-            await self._tell(deployment, self._given_up(deployment, crash))
-            self._house.addresses.withdraw(self._id)
-        await self._complete_undeploys(deployment)
-        if deployment is not None and stopped:
-            await discard(self._house, self._id)
+    def _ended_otherwise(self, ender: Accepted) -> Fact:
+        return undeployed(ender)
+
+    def _leave(self) -> None:
+        # Also wakes the prompts that wait to learn where it is.
+        self._house.addresses.withdraw(self._id)
 
     def _given_up(self, deployment: Deployment, crash: BaseException) -> e.Event:
         reason = f"this peer's own part of it kept failing: {named(crash)}"
@@ -108,28 +89,6 @@ class DeploymentActor:
         if deployment.command in self._house.store.world.unfinished:
             return e.DeploymentFailed(self._id, "INTERNAL", reason, fix)
         return e.DeploymentEnded(self._id, f"{reason}; {fix}")
-
-    async def _live_and_end(self, deployment: Deployment, inbox: Mailbox[End]) -> None:
-        self._end = await self._wish(deployment)
-        if self._end is None:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, inbox, nursery.cancel_scope)
-                await self._live(deployment)
-                nursery.cancel_scope.cancel("it has ended")
-        if self._end is not None:
-            await self._stop_and_tell(deployment, self._end)
-
-    async def _wish(self, deployment: Deployment) -> End | None:
-        """The wish to end that outlived a restart: an undeploy's, or the owner's who took the key back."""
-        if await self._undeploy_of(deployment) is not None:
-            return End()
-        return End(REVOKED) if deployment.holder in self._house.store.ring.ending() else None
-
-    async def _listen(self, inbox: Mailbox[End], scope: trio.CancelScope) -> None:
-        end = await inbox.receive()
-        async with self._pen:
-            self._end = end
-            scope.cancel("asked to end")
 
     async def _live(self, deployment: Deployment) -> None:
         engine = self._house.engines.get(deployment.engine)
@@ -215,7 +174,7 @@ class DeploymentActor:
         output = await self._last_lines()
         await stop_for_good(self._house, self._id)
         reason = "the engine ran and answered nothing any more, so it was ended; deploy the model again"
-        await self._finish(deployment, e.DeploymentEnded(self._id, reason, output=output))
+        await self._tell(deployment, e.DeploymentEnded(self._id, reason, output=output))
 
     async def _until_hung(self, engine: Engine, handle: Handle) -> None:
         missed = 0
@@ -253,7 +212,7 @@ class DeploymentActor:
         else:
             reason = f"{fault.reason}; {fault.fix}"
             event = e.DeploymentEnded(self._id, reason, exit_code=ended.code, output=ended.output)
-        await self._finish(deployment, event)
+        await self._tell(deployment, event)
 
     async def _tell_interrupted(self, deployment: Deployment, engine: Engine) -> None:
         """It was started, is not ready and does not run: while the peer was down, or its actor was."""
@@ -276,21 +235,19 @@ class DeploymentActor:
         reason = f"this peer has no engine {deployment.engine} any more"
         fix = "deploy with an engine that get-hardware-state lists"
         if deployment.was_ready:
-            await self._finish(deployment, e.DeploymentEnded(self._id, f"{reason}; {fix}"))
+            await self._tell(deployment, e.DeploymentEnded(self._id, f"{reason}; {fix}"))
         else:
             await self._fail(deployment, "ENGINE_UNAVAILABLE", reason, fix)
 
     async def _stop_and_tell(self, deployment: Deployment, end: End) -> None:
-        self._house.addresses.withdraw(self._id)
+        self._leave()
         await stop_for_good(self._house, self._id)
-        if self._deployment() is not None:
-            undeploy = await self._undeploy_of(deployment)
-            facts = [] if undeploy is None else [undeployed(undeploy)]
-            reason = end.reason or self._why_ended(deployment, undeploy)
-            if reason is not None:
-                facts.insert(0, self._fact(deployment, e.DeploymentEnded(self._id, reason)))
-            await self._tell_facts(*facts)
-        await discard(self._house, self._id)
+        undeploy = await self._ender_of(deployment)
+        facts = [] if undeploy is None else [undeployed(undeploy)]
+        reason = end.reason or self._why_ended(deployment, undeploy)
+        if reason is not None:
+            facts.insert(0, self._fact(deployment, e.DeploymentEnded(self._id, reason)))
+        await self._tell_facts(*facts)
 
     def _why_ended(self, deployment: Deployment, undeploy: Accepted | None) -> str | None:
         """What the deployment's own holder is told; None where the undeploy's own fact tells them."""
@@ -301,27 +258,6 @@ class DeploymentActor:
         if deployment.command in self._house.store.world.unfinished:
             return "it was undeployed before it was ready"
         return None
-
-    async def _undeploy_of(self, deployment: Deployment) -> Accepted | None:
-        """The undeploy that was accepted for it, once it is sure that the disk has kept it."""
-        undeploy = deployment.ended_by
-        if undeploy is not None:
-            await self._house.store.wait_settled(undeploy.id)
-        return deployment.ended_by
-
-    async def _complete_undeploys(self, deployment: Deployment | None) -> None:
-        """Tell the undeploy's own end where the deployment ended in another way meanwhile.
-
-        None: it had ended when the actor began, which then crashed before it came here.
-        """
-        world = self._house.store.world
-        open_ones = world.undeploys_of(self._id) if deployment is None else (deployment.ended_by,)
-        for undeploy in open_ones:
-            if undeploy is None:
-                continue
-            await self._house.store.wait_settled(undeploy.id)
-            if undeploy.id in world.unfinished:
-                await self._tell_facts(undeployed(undeploy))
 
     async def _stop_then_fail(self, deployment: Deployment, fault: EngineFault) -> None:
         output = await self._last_lines()
@@ -339,25 +275,10 @@ class DeploymentActor:
             exit_code=UNSET if ended is None else ended.code,
             output=UNSET if ended is None else ended.output,
         )
-        await self._finish(deployment, event)
+        await self._tell(deployment, event)
         if code == UNAVAILABLE:
             # It may have been started all the same: then it is ended when that can be done.
             self._house.workers.spawn(sweep_spec(self._house, self._id))
-
-    async def _finish(self, deployment: Deployment, event: e.Event) -> None:
-        """Tell its last fact, and leave nothing of it."""
-        await self._tell(deployment, event)
-        await discard(self._house, self._id)
-
-    async def _tell(self, deployment: Deployment, event: e.Event) -> None:
-        await self._tell_facts(self._fact(deployment, event))
-
-    async def _tell_facts(self, *facts: Fact) -> None:
-        async with self._pen:
-            await self._house.store.events.tell(*facts)
-
-    def _fact(self, deployment: Deployment, event: e.Event) -> Fact:
-        return Fact(event, deployment.holder, deployment.correlation, deployment.command)
 
     def _started(self, deployment: Deployment) -> e.DeploymentStarted:
         return e.DeploymentStarted(
@@ -381,13 +302,3 @@ class DeploymentActor:
             load_ms=load_ms,
             note=UNSET if served.note is None else served.note,
         )
-
-    async def _kept(self) -> Deployment | None:
-        """What the fold says of it, once it is sure that the disk has kept its deploy."""
-        deployment = self._deployment()
-        if deployment is not None:
-            await self._house.store.wait_settled(deployment.command)
-        return self._deployment()
-
-    def _deployment(self) -> Deployment | None:
-        return self._house.store.world.deployments.get(self._id)

@@ -4,22 +4,24 @@ As with a deployment the actor's state is the fold's: at each start it looks wha
 really runs or ran, and goes on from there. What has been started is never started a second time.
 """
 
+from collections.abc import Iterable
+
 import attrs
-import trio
 from msgspec import UNSET, UnsetType
 
 from actors.away import UNAVAILABLE, find, start
-from actors.ending import REVOKED, End, discard, named, stop_for_good, stop_or_sweep, sweep_spec
+from actors.ending import End, named, stop_for_good, sweep_spec
 from actors.house import House
 from actors.image import ensure_image
 from actors.jobends import end_of, was_over
 from actors.kernel.child import ChildSpec
-from actors.kernel.mailbox import Mailbox
 from actors.messages import events as e
 from actors.messages.commands import Accepted, RunJob
 from actors.messages.envelope import Fact
 from actors.messages.times import time_ms
 from actors.state.workloads import Job
+from actors.state.world import World
+from actors.workload import WorkloadActor
 from adapters.images.port import ImageFault
 from adapters.runtime.port import Container, Exit, RuntimeUnavailable, StartFailed, WorkloadSpec
 
@@ -50,59 +52,22 @@ def job_ended(stop: Accepted) -> Fact:
     return Fact(event, stop.holder, stop.correlation, stop.id)
 
 
-class JobActor:
+class JobActor(WorkloadActor[Job]):
     """One job from its acceptance to its end."""
 
-    def __init__(self, house: House, identifier: str) -> None:
-        self._house = house
-        self._id = identifier
-        self._end: End | None = None
-        # Held while a fact is told: an end that cut in there would not know what had been told.
-        self._pen = trio.Lock()
+    def _given_up(self, job: Job, crash: BaseException) -> e.Event:  # noqa: ARG002
+        reason = f"this peer's own part of it kept failing: {named(crash)}"
+        fix = "run the job again; the owner of the machine finds why in its log"
+        return e.JobFailed(self._id, "INTERNAL", reason, fix)
 
-    async def run(self, inbox: Mailbox[End]) -> None:
-        """Live until the job has ended and that was told."""
-        job = await self._kept()
-        if job is not None:
-            await self._live_and_end(job, inbox)
-        await self._complete_stops(job)
-        # Also what is left by an actor that crashed between its last fact and this.
-        await discard(self._house, self._id)
+    def _find(self, world: World) -> Job | None:
+        return world.jobs.get(self._id)
 
-    async def give_up(self, crash: BaseException) -> None:
-        """End it after repeated crashes, and tell so."""
-        job = self._job()
-        stopped = True
-        if job is not None:
-            reason = f"this peer's own part of it kept failing: {named(crash)}"
-            fix = "run the job again; the owner of the machine finds why in its log"
-            stopped = await stop_or_sweep(self._house, self._id)
-            await self._fail(job, "INTERNAL", reason, fix)
-        await self._complete_stops(job)
-        if stopped:
-            await discard(self._house, self._id)
+    def _enders(self, world: World) -> Iterable[Accepted]:
+        return world.stops_of(self._id)
 
-    async def _live_and_end(self, job: Job, inbox: Mailbox[End]) -> None:
-        self._end = await self._wish(job)
-        if self._end is None:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, inbox, nursery.cancel_scope)
-                await self._live(job)
-                nursery.cancel_scope.cancel("it has ended")
-        if self._end is not None and self._job() is not None:
-            await self._stop_and_tell(job, self._end)
-
-    async def _wish(self, job: Job) -> End | None:
-        """The wish to end that outlived a restart: a stop-job's, or the owner's who took the key back."""
-        if await self._stop_of(job) is not None:
-            return End()
-        return End(REVOKED) if job.holder in self._house.store.ring.ending() else None
-
-    async def _listen(self, inbox: Mailbox[End], scope: trio.CancelScope) -> None:
-        end = await inbox.receive()
-        async with self._pen:
-            self._end = end
-            scope.cancel("asked to end")
+    def _ended_otherwise(self, ender: Accepted) -> Fact:
+        return job_ended(ender)
 
     async def _live(self, job: Job) -> None:
         runtime = self._house.runtime
@@ -178,7 +143,7 @@ class JobActor:
     async def _stop_and_tell(self, job: Job, end: End) -> None:
         await stop_for_good(self._house, self._id)
         ended = await self._house.runtime.wait(self._id)
-        stop = await self._stop_of(job)
+        stop = await self._ender_of(job)
         at_ms = self._asked_at(job, stop)
         if at_ms is not None and was_over(ended, at_ms):
             if not job.started:
@@ -214,37 +179,8 @@ class JobActor:
         key = self._house.store.ring.get(job.holder)
         return None if key is None else key.revoked_ms
 
-    async def _stop_of(self, job: Job) -> Accepted | None:
-        """The stop-job that was accepted for it, once it is sure that the disk has kept it."""
-        stop = job.ended_by
-        if stop is not None:
-            await self._house.store.wait_settled(stop.id)
-        return job.ended_by
-
-    async def _complete_stops(self, job: Job | None) -> None:
-        """Tell of a stop-job whose job ended in another way meanwhile.
-
-        None: it had ended when the actor began, which then crashed before it came here.
-        """
-        world = self._house.store.world
-        for stop in world.stops_of(self._id) if job is None else (job.ended_by,):
-            if stop is not None:
-                await self._house.store.wait_settled(stop.id)
-                if stop.id in world.unfinished:
-                    await self._tell_facts(job_ended(stop))
-
     async def _fail(self, job: Job, code: str, reason: str, fix: str) -> None:
         await self._tell(job, e.JobFailed(self._id, code, reason, fix))
-
-    async def _tell(self, job: Job, event: e.Event) -> None:
-        await self._tell_facts(self._fact(job, event))
-
-    async def _tell_facts(self, *facts: Fact) -> None:
-        async with self._pen:
-            await self._house.store.events.tell(*facts)
-
-    def _fact(self, job: Job, event: e.Event) -> Fact:
-        return Fact(event, job.holder, job.correlation, job.command)
 
     def _started(self, job: Job) -> e.JobStarted:
         return e.JobStarted(
@@ -261,16 +197,6 @@ class JobActor:
 
     def _now(self) -> int:
         return self._house.clock.now_ms()
-
-    async def _kept(self) -> Job | None:
-        """What the fold says of it, once it is sure that the disk has kept its run-job."""
-        job = self._job()
-        if job is not None:
-            await self._house.store.wait_settled(job.command)
-        return self._job()
-
-    def _job(self) -> Job | None:
-        return self._house.store.world.jobs.get(self._id)
 
 
 def _has_run(ended: Exit) -> bool:
