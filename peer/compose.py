@@ -31,7 +31,7 @@ from adapters.engine.ollama_api import OllamaApi
 from adapters.engine.openai_chat import OpenAiChat
 from adapters.engine.port import Engine, EngineName
 from adapters.engine.vllm import Vllm
-from adapters.gpu.host import HostGpu
+from adapters.gpu.port import Gpu
 from adapters.models.faults import ModelFault
 from adapters.models.folder import ModelFolder
 from adapters.models.ollama_store import OllamaStore, StoreUnreadable
@@ -47,6 +47,7 @@ from adapters.runtime.port import Runtime
 from adapters.runtime.pretence import obeys
 from adapters.runtime.process import ProcessRuntime
 from peer.addresses import bracketed
+from peer.devices import open_gpu
 from peer.door.catalogue import Catalogue
 from peer.door.context import Door
 from peer.door.http import DoorApp
@@ -97,8 +98,8 @@ class Peer:
 async def open_peer(settings: Settings, folder: DataFolder, *, endpoint: str) -> AsyncIterator[Peer]:
     """Put a peer together, and hold open what its parts talk through until the block is left.
 
-    Starts nothing. What runs engines and jobs is looked at first: it has to be there and to be able to keep
-    what the peer promises.
+    Starts nothing. The devices and what runs engines and jobs are looked at first: they have to be there,
+    and to be able to keep what the peer promises.
 
     Args:
         settings: checked.
@@ -106,13 +107,20 @@ async def open_peer(settings: Settings, folder: DataFolder, *, endpoint: str) ->
         endpoint: the base URL that consumers are told, its port known.
 
     Raises:
+        DriverRefused: the devices cannot be read.
         RuntimeRefused: what runs engines and jobs is not there, or cannot be used.
     """
-    async with JsonHttp() as http, _open_programs(settings, folder, http) as programs:
-        yield _put_together(settings, folder, endpoint, programs)
+    async with (
+        open_gpu(settings) as gpu,
+        JsonHttp() as http,
+        _open_programs(settings, folder, http) as programs,
+    ):
+        yield _put_together(settings, folder, endpoint, gpu, programs)
 
 
-def _put_together(settings: Settings, folder: DataFolder, endpoint: str, programs: _Programs) -> Peer:
+def _put_together(
+    settings: Settings, folder: DataFolder, endpoint: str, gpu: Gpu, programs: _Programs
+) -> Peer:
     catalogue = Catalogue.load(endpoint)
     clock = SystemClock()
     encoder = EnvelopeEncoder(f"urn:best-peer:{folder.instance_id}", dict(catalogue.event_dataschemas))
@@ -123,7 +131,7 @@ def _put_together(settings: Settings, folder: DataFolder, endpoint: str, program
         clock=clock,
         runtime=programs.runtime,
         engines=programs.engines,
-        gpu=HostGpu(),
+        gpu=gpu,
         bounds=Bounds(ready=settings.ready_seconds, load=settings.load_seconds),
         ceilings=Ceilings(
             engine_memory_bytes=settings.engine_memory,

@@ -21,6 +21,7 @@ from actors.revoker import revoker_spec
 from adapters.certificates import ensure_certificate
 from peer.addresses import Endpoint, bracketed
 from peer.compose import Peer, RuntimeRefused, open_peer, product_version
+from peer.devices import DriverRefused
 from peer.door.limits import Limits, Tls
 from peer.door.server import Server, bind
 from peer.folder import NO_ROOM, DataFolder, DoorRecord
@@ -175,7 +176,7 @@ class Front:
 
 def _cause(group: BaseExceptionGroup[BaseException], data: Path) -> BaseException:
     """What the person is told: the part that failed, or why it could not start; else the whole group."""
-    told = group.subgroup((ServiceFailed, RuntimeRefused, OSError, NoRoom))
+    told = group.subgroup((ServiceFailed, DriverRefused, RuntimeRefused, OSError, NoRoom))
     while told is not None:
         first = told.exceptions[0]
         if isinstance(first, BaseExceptionGroup):
@@ -183,7 +184,7 @@ def _cause(group: BaseExceptionGroup[BaseException], data: Path) -> BaseExceptio
             continue
         if isinstance(first, ServiceFailed):
             return first
-        if isinstance(first, RuntimeRefused):
+        if isinstance(first, DriverRefused | RuntimeRefused):
             return StartRefused(str(first))
         return StartRefused(f"the peer could not start: {_why(first, data)}")
     return group

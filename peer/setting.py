@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
@@ -60,6 +60,11 @@ class Setting:
         return f"correct it, or unset it ({self.default_words})"
 
 
+def entry(**parts: Any) -> dict[str, Setting]:
+    """The metadata that makes an attrs field a setting; the parts are `Setting`'s."""
+    return {"setting": Setting(**parts)}
+
+
 @attrs.frozen(kw_only=True)
 class Problem:
     """Why a start was refused over one variable: what it is, what was expected, what to do."""
@@ -96,14 +101,12 @@ def shown(value: object, *, secret: bool = False) -> str:
     return "(not shown)" if secret else field_text(_USER.sub("...@", str(value)), MAX_SHOWN)
 
 
-def one_of(*choices: str, later: tuple[str, ...] = ()) -> Callable[[str], str]:
-    """A reader of one of these words; those of ``later`` are known and told as not there yet."""
+def one_of(*choices: str) -> Callable[[str], str]:
+    """A reader of one of these words."""
 
     def parse(text: str) -> str:
         if text in choices:
             return text
-        if text in later:
-            raise ValueError(f"{text} comes with a later release, this one has {' and '.join(choices)}")
         raise ValueError(f"expected {' or '.join(choices)}")
 
     return parse
@@ -118,6 +121,18 @@ def whole_number(text: str, *, minimum: int = 1) -> int:
     if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or not minimum <= int(text) <= 1_000_000:
         raise ValueError(f"expected a whole number from {minimum} to 1000000")
     return int(text)
+
+
+def percent(text: str) -> float:
+    """Read a percentage as a ratio.
+
+    Raises:
+        ValueError: it is no whole number from 1 to 100.
+    """
+    number = whole_number(text.removesuffix("%"))
+    if number > 100:
+        raise ValueError("expected a percentage from 1 to 100")
+    return number / 100
 
 
 def memory_ceiling(text: str) -> int | None:

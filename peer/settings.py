@@ -1,8 +1,8 @@
 """Every setting of the peer, read from the environment in this one place (F33).
 
-A setting is one field of `Settings`: its metadata is its entry in the table from which ``--help`` and
-``docs/settings.md`` are made as well. To add one, add its field; if it must agree with others, say so in
-`peer.settings_checks`.
+A setting is a field of one of the groups that `Settings` puts together: its metadata is its entry in the
+table from which ``--help`` and ``docs/settings.md`` are made as well. To add one, add its field there; if it
+must agree with others, say so in `peer.settings_checks`.
 """
 
 from __future__ import annotations
@@ -12,286 +12,29 @@ import pwd
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
-from adapters.images.port import Pull
-from peer.addresses import (
-    ENDPOINT_EXPECTED,
-    HOST_EXPECTED,
-    LISTEN_EXPECTED,
-    Address,
-    Endpoint,
-    parse_endpoint,
-    parse_host,
-    parse_listen,
-)
-from peer.logs import SPEC_EXPECTED, LogSpec, parse_log_spec
-from peer.setting import (
-    MAX_VALUE,
-    Problem,
-    Setting,
-    SettingsError,
-    absolute,
-    image_text,
-    memory_ceiling,
-    one_of,
-    path_text,
-    shown,
-    task_ceiling,
-    whole_number,
-)
+from peer.addresses import Address, Endpoint
+from peer.setting import MAX_VALUE, Problem, Setting, SettingsError, absolute, shown
 from peer.settings_checks import conflicts, in_the_clear
+from peer.settings_devices import DeviceSettings
+from peer.settings_door import DoorSettings
+from peer.settings_limits import LimitSettings
 from peer.settings_names import RETIRED, retired, unknown
-from peer.units import parse_duration
+from peer.settings_programs import ProgramSettings
 
-RuntimeName = Literal["docker", "native", "process", "fake"]
-
-OLLAMA_IMAGE: Final = "ollama/ollama:0.40.6"
-VLLM_IMAGE: Final = "vllm/vllm-openai:v0.32.0"
-"""Pinned: a new release upstream changes no deploy until a host has proven it."""
+GROUPS: Final = (DoorSettings, DeviceSettings, ProgramSettings, LimitSettings)
+"""In the order that people read them. They have no slots, since a class inherits those of one alone."""
 
 DOCKER_VARIABLES: Final = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "HOME")
 
-IMAGE_EXPECTED: Final = "an image, as docker pull takes it"
-MEMORY_EXPECTED: Final = "a size from 6M on (8G), or none"
-TASKS_EXPECTED: Final = "a number from 2 on, or none"
-
-
-def _entry(**parts: Any) -> dict[str, Setting]:
-    return {"setting": Setting(**parts)}
-
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class Settings(DoorSettings, DeviceSettings, ProgramSettings, LimitSettings):
     """What a person chose for this peer, checked. Paths are absolute, durations seconds, sizes bytes."""
 
-    listen: Address = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_LISTEN",
-            default="127.0.0.1:7777",
-            parse=parse_listen,
-            takes=LISTEN_EXPECTED,
-            help="Where the door listens; port 0 lets the system choose one.",
-        )
-    )
-    endpoint: Endpoint = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_ENDPOINT",
-            otherwise="http:// and the listen address",
-            parse=parse_endpoint,
-            takes=ENDPOINT_EXPECTED,
-            help="The base URL that consumers are told; to be set when the door listens on every "
-            "interface. Its port may be 0 for the one the door gets.",
-        )
-    )
-    cleartext: Literal["vpn"] | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_CLEARTEXT",
-            otherwise="http:// on loopback alone",
-            parse=one_of("vpn"),
-            takes="vpn",
-            help="Serves http:// off loopback, where a VPN encrypts every hop to and from it.",
-        )
-    )
-    tls_cert: Path | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_TLS_CERT",
-            otherwise="a certificate that the peer makes",
-            parse=path_text,
-            takes="a PEM file",
-            help="The certificate chain of your own for an https:// endpoint; goes with BEST_PEER_TLS_KEY.",
-        )
-    )
-    tls_key: Path | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_TLS_KEY",
-            otherwise="the key of the certificate that the peer makes",
-            parse=path_text,
-            takes="a PEM file, not encrypted",
-            help="The private key of BEST_PEER_TLS_CERT.",
-        )
-    )
-    data: Path = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_DATA",
-            default="~/.best-peer",
-            parse=path_text,
-            takes="a folder",
-            help="Where the event log, the keys as hashes, the admin token and the certificate are kept.",
-        )
-    )
-    gpu: Literal["none"] = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_GPU",
-            default="none",
-            parse=one_of("none", later=("nvml",)),
-            takes="none, the one choice of this release",
-            help="How the peer sees accelerators; none serves the host's CPU as the one device.",
-        )
-    )
-    runtime: RuntimeName = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_RUNTIME",
-            default="docker",
-            parse=one_of("docker", "native", "process", "fake"),
-            takes="docker, native, process or fake",
-            help="What runs engines and jobs: docker, in containers (DOCKER_HOST, DOCKER_TLS_VERIFY and "
-            "DOCKER_CERT_PATH say where, as for docker itself); native, the Ollama that is installed here; "
-            "process, llama.cpp as a process of this host; fake, which answers and runs nothing. "
-            "docker alone runs jobs.",
-        )
-    )
-    pull: Pull = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_PULL",
-            default="always",
-            parse=one_of("always", "missing"),
-            takes="always or missing",
-            help="Whether an image named by tag is pulled for every deployment and job, or only when Docker "
-            "does not hold it. One named by digest is pulled only then, and pull-image always pulls.",
-        )
-    )
-    ollama_image: str | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_OLLAMA_IMAGE",
-            otherwise=f"{OLLAMA_IMAGE}, on ROCm {OLLAMA_IMAGE}-rocm",
-            parse=image_text,
-            takes=IMAGE_EXPECTED,
-            help="The image that Ollama runs in: a mirror's, or another build of it.",
-        )
-    )
-    vllm_image: str = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_VLLM_IMAGE",
-            default=VLLM_IMAGE,
-            parse=image_text,
-            takes=IMAGE_EXPECTED,
-            help="The image that vLLM runs in. The default needs an NVIDIA driver that offers CUDA 13: 580 "
-            "or newer.",
-        )
-    )
-    model_store: Path | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_MODEL_STORE",
-            otherwise="no store: every model is pulled",
-            parse=path_text,
-            takes="a folder with blobs/ and manifests/",
-            help="A library of Ollama, as its OLLAMA_MODELS is: a model that it holds is served from it, "
-            "read-only, and not pulled. It is for containers, and lies at the same path for Docker.",
-        )
-    )
-    models: Path = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_MODELS",
-            otherwise="models/ in the data folder",
-            parse=path_text,
-            takes="a folder",
-            help="Where the GGUF models are that may be deployed.",
-        )
-    )
-    llama_server: Path | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_LLAMA_SERVER",
-            otherwise="llama-server on PATH, else the xllamacpp package",
-            parse=path_text,
-            takes="a program",
-            help="The llama-server that serves GGUF models.",
-        )
-    )
-    engine_host: str = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_ENGINE_HOST",
-            default="127.0.0.1",
-            parse=parse_host,
-            takes=HOST_EXPECTED,
-            help="Where the peer itself reaches the engines' ports, which are bound there alone: an address "
-            "of the Docker host where Docker is on another machine, on a network you trust.",
-        )
-    )
-    ready_seconds: int = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_READY_SECONDS",
-            default="900",
-            parse=lambda text: parse_duration(text, minimum=1),
-            takes="seconds, or a number with s, m, h or d",
-            help="How long an engine may take to answer after it was started.",
-        )
-    )
-    load_seconds: int = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_LOAD_SECONDS",
-            default="3600",
-            parse=lambda text: parse_duration(text, minimum=1),
-            takes="seconds, or a number with s, m, h or d",
-            help="How long a model may take to load.",
-        )
-    )
-    engine_memory: int | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_ENGINE_MEMORY",
-            default="none",
-            parse=memory_ceiling,
-            takes=MEMORY_EXPECTED,
-            help="The ceiling on the host memory of an engine's container; none is no ceiling.",
-        )
-    )
-    engine_pids: int | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_ENGINE_PIDS",
-            default="4096",
-            parse=task_ceiling,
-            takes=TASKS_EXPECTED,
-            help="The ceiling on the processes and threads of an engine's container; none is no ceiling.",
-        )
-    )
-    job_memory: int | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_JOB_MEMORY",
-            default="4G",
-            parse=memory_ceiling,
-            takes=MEMORY_EXPECTED,
-            help="The ceiling on the host memory of a job in the closed box, its /tmp and swap counted in; "
-            "none is no ceiling.",
-        )
-    )
-    job_pids: int | None = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_JOB_PIDS",
-            default="4096",
-            parse=task_ceiling,
-            takes=TASKS_EXPECTED,
-            help="The ceiling on the processes and threads of a job, boxed or not; none is no ceiling.",
-        )
-    )
-    commands_per_minute: int = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_COMMANDS_PER_MINUTE",
-            default="60",
-            parse=whole_number,
-            takes="a number from 1 on",
-            help="How many new commands a key with a share may send in any sixty seconds.",
-        )
-    )
-    streams_per_credential: int = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_STREAMS_PER_CREDENTIAL",
-            default="4",
-            parse=whole_number,
-            takes="a number from 1 on",
-            help="How many event streams a key with a share may hold open.",
-        )
-    )
-    log: LogSpec = attrs.field(
-        metadata=_entry(
-            name="BEST_PEER_LOG",
-            default="info",
-            parse=parse_log_spec,
-            takes=SPEC_EXPECTED,
-            help="How loud the log on stderr is: info,door=warning leaves out a line for each request.",
-        )
-    )
     docker: Mapping[str, str] = attrs.field(factory=dict)
     """The variables by which docker itself is told where the container engine is."""
     unknown: tuple[str, ...] = ()
@@ -348,11 +91,7 @@ def settings_table() -> tuple[Setting, ...]:
 
 
 def _fields() -> dict[str, Setting]:
-    return {
-        field.name: field.metadata["setting"]
-        for field in attrs.fields(Settings)
-        if "setting" in field.metadata
-    }
+    return {field.name: field.metadata["setting"] for group in GROUPS for field in attrs.fields(group)}
 
 
 def _home(environ: Mapping[str, str]) -> Path | None:

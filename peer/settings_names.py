@@ -27,12 +27,6 @@ RETIRED: Final = MappingProxyType(
 
 LATER: Final = frozenset(
     {
-        "BEST_PEER_BUSY",
-        "BEST_PEER_BUSY_AFTER",
-        "BEST_PEER_BUSY_MEMORY",
-        "BEST_PEER_BUSY_UTILISATION",
-        "BEST_PEER_DRIVER_WAIT",
-        "BEST_PEER_FREE_AFTER",
         "BEST_PEER_PROMPT_RETENTION",
         "BEST_PEER_STORE_CLEARTEXT",
         "BEST_PEER_TRUST",

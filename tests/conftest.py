@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.docker.bed import DockerBed, NoBed, the_bed
 
+pytest_plugins = ["tests.support.nvml.fixtures"]
+
 
 @pytest.fixture(scope="session")
 def docker_bed() -> DockerBed:

@@ -15,7 +15,8 @@ from adapters.models.ollama_store import StoreUnreadable
 from peer import compose
 from peer.compose import Peer, RuntimeRefused, open_peer
 from peer.folder import DataFolder
-from peer.settings import OLLAMA_IMAGE, VLLM_IMAGE, Settings
+from peer.settings import Settings
+from peer.settings_programs import OLLAMA_IMAGE, VLLM_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def peer_of(folder: Path, **variables: str) -> AsyncIterator[Peer]:
     """A peer that is put together and not started."""
-    environ = {"HOME": str(folder), "PATH": "/nowhere", "BEST_PEER_DATA": str(folder / "peer"), **variables}
+    environ = {
+        "HOME": str(folder),
+        "PATH": "/nowhere",
+        "BEST_PEER_DATA": str(folder / "peer"),
+        "BEST_PEER_GPU": "none",
+        **variables,
+    }
     settings = Settings.read(environ)
     with DataFolder.open(settings.data) as data:
         async with open_peer(settings, data, endpoint="http://127.0.0.1:7777") as peer:

@@ -53,7 +53,9 @@ def test_with_nothing_set_everything_has_its_default() -> None:
     assert settings.data == Path("/home/someone/.best-peer")
     assert settings.models == Path("/home/someone/.best-peer/models")
     assert (settings.cleartext, settings.tls_cert, settings.tls_key) == (None, None, None)
-    assert (settings.gpu, settings.runtime, settings.engine_host) == ("none", "docker", "127.0.0.1")
+    assert (settings.gpu, settings.runtime, settings.engine_host) == ("nvml", "docker", "127.0.0.1")
+    assert (settings.driver_wait, settings.busy, settings.busy_memory) == (0, True, 2 * GIB)
+    assert (settings.busy_utilisation, settings.busy_after, settings.free_after) == (0.3, 30, 300)
     assert (settings.pull, settings.model_store, settings.llama_server) == ("always", None, None)
     assert (settings.ollama_image, settings.vllm_image) == (None, "vllm/vllm-openai:v0.32.0")
     assert (settings.engine_memory, settings.engine_pids) == (None, 4096)
@@ -74,6 +76,12 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         CLEARTEXT="vpn",
         DATA="~/elsewhere",
         GPU="none",
+        DRIVER_WAIT="2m",
+        BUSY="off",
+        BUSY_MEMORY="512M",
+        BUSY_UTILISATION="55%",
+        BUSY_AFTER="0",
+        FREE_AFTER="1h",
         RUNTIME="process",
         PULL="missing",
         OLLAMA_IMAGE="mirror.example:5000/ollama/ollama:0.40.6",
@@ -101,6 +109,9 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     assert (settings.engine_pids, settings.job_memory, settings.job_pids) == (None, None, 512)
     assert (settings.ready_seconds, settings.load_seconds, settings.engine_memory) == (900, 7200, 8 * GIB)
     assert (settings.commands_per_minute, settings.streams_per_credential) == (600, 1)
+    assert (settings.gpu, settings.driver_wait, settings.busy) == ("none", 120, False)
+    assert (settings.busy_memory, settings.busy_utilisation) == (512 << 20, 0.55)
+    assert (settings.busy_after, settings.free_after) == (0, 3600)
     assert settings.log == LogSpec("info", (("door", "warning"),))
     # An https endpoint is served encrypted, whatever else was said.
     assert settings.warnings == ()
@@ -113,8 +124,15 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("ENDPOINT", "peer.example", "http:// or https://"),
         ("ENDPOINT", "https://peer.example?x", "no query"),
         ("CLEARTEXT", "yes", "expected vpn"),
-        ("GPU", "nvml", "nvml comes with a later release, this one has none"),
-        ("GPU", "rocm", "expected none"),
+        ("GPU", "rocm", "expected nvml or none"),
+        ("DRIVER_WAIT", "soon", "30m"),
+        ("BUSY", "no", "expected on or off"),
+        ("BUSY_MEMORY", "0", "1"),
+        ("BUSY_UTILISATION", "0", "expected a whole number from 1"),
+        ("BUSY_UTILISATION", "101", "expected a percentage from 1 to 100"),
+        ("BUSY_UTILISATION", "0.3", "expected a whole number from 1"),
+        ("BUSY_AFTER", "-1", ""),
+        ("FREE_AFTER", "5 minutes or so", ""),
         ("RUNTIME", "podman", "expected docker or native or process or fake"),
         ("PULL", "never", "expected always or missing"),
         ("OLLAMA_IMAGE", "Ollama", "has capital letters in its name"),
@@ -362,7 +380,7 @@ def test_every_field_but_the_warnings_has_one_entry_in_the_table() -> None:
     table = settings_table()
     names = [setting.name for setting in table]
     fields = [field.name for field in attrs.fields(Settings) if field.name not in {"docker", "unknown"}]
-    assert names == [f"BEST_PEER_{field.upper()}" for field in fields]
+    assert sorted(names) == sorted(f"BEST_PEER_{field.upper()}" for field in fields)
     assert not set(names) & (LATER | RETIRED.keys())
     for setting in table:
         assert setting.default_words

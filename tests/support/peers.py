@@ -57,6 +57,7 @@ def environment(folder: Path, port: int = 0, *, https: bool = False, path: str =
         "HOME": str(folder),
         "PATH": "/usr/bin:/bin",
         "BEST_PEER_DATA": str(folder / "peer"),
+        "BEST_PEER_GPU": "none",
         "BEST_PEER_RUNTIME": "fake",
         "BEST_PEER_LISTEN": f"127.0.0.1:{port}",
     }

@@ -74,6 +74,7 @@ async def serving(bed: DockerBed, folder: Path, image: str, *flags: str) -> Asyn
     """A peer over an engine of its own."""
     async with open_own_engine(bed, *flags) as engine:
         settings = {
+            "BEST_PEER_GPU": "none",
             "BEST_PEER_RUNTIME": "docker",
             "DOCKER_HOST": engine.docker_host,
             "BEST_PEER_OLLAMA_IMAGE": image,

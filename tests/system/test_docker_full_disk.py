@@ -54,6 +54,7 @@ async def test_a_full_disk_fails_what_needs_the_image_and_leaves_nothing_and_the
     small = push_as(docker_bed, "shell", f"full/{uuid.uuid4().hex[:8]}")
     async with open_own_engine(docker_bed, disk_bytes=DISK) as engine:
         settings = {
+            "BEST_PEER_GPU": "none",
             "BEST_PEER_RUNTIME": "docker",
             "DOCKER_HOST": engine.docker_host,
             "BEST_PEER_OLLAMA_IMAGE": large,

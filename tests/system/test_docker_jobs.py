@@ -77,6 +77,7 @@ class Running:
 @asynccontextmanager
 async def running(bed: DockerBed, folder: Path, docker_host: str) -> AsyncIterator[Running]:
     settings = {
+        "BEST_PEER_GPU": "none",
         "BEST_PEER_RUNTIME": "docker",
         "DOCKER_HOST": docker_host,
         "BEST_PEER_JOB_MEMORY": str(CEILING),

@@ -125,7 +125,12 @@ def docker(docker_bed: DockerBed, ollama: str, tmp_path: Path) -> Iterator[Conta
 @contextmanager
 def serving(bed: DockerBed, folder: Path, **settings: str) -> Iterator[Containers]:
     """A peer over the bed's engine; whatever it left is removed at the end."""
-    chosen = {"BEST_PEER_RUNTIME": "docker", "DOCKER_HOST": bed.docker_host, **settings}
+    chosen = {
+        "BEST_PEER_GPU": "none",
+        "BEST_PEER_RUNTIME": "docker",
+        "DOCKER_HOST": bed.docker_host,
+        **settings,
+    }
     with PeerProcess(folder, settings=chosen) as peer:
         made = Containers(bed, peer)
         made.open()

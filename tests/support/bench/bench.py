@@ -160,7 +160,7 @@ class Bench:
         home = self.folder("peer")
         folder = data or home / "data"
         key = write_key(folder, self.grant)
-        chosen = {"BEST_PEER_RUNTIME": "fake", **settings}
+        chosen = {"BEST_PEER_GPU": "none", "BEST_PEER_RUNTIME": "fake", **settings}
         environment = plain_environment(home, **chosen)
         child = Child.start(["tests.support.bench.served", str(folder)], home, environment=environment)
         with child:

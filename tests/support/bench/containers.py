@@ -207,6 +207,7 @@ def staged(bed: DockerBed, bench: Bench) -> Iterator[Stage]:
     """A peer, a client of its door and a bare client of the bed's engine, each in a process of its own."""
     engine = ollama_image()
     settings = {
+        "BEST_PEER_GPU": "none",
         "BEST_PEER_RUNTIME": "docker",
         "DOCKER_HOST": bed.docker_host,
         "BEST_PEER_OLLAMA_IMAGE": pinned(bed, push_as(bed, engine, "bench/ollama"), engine),

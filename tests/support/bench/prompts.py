@@ -67,7 +67,7 @@ def measure(bench: Bench) -> list[Line]:
     models.mkdir()
     write_tiny_model(models / f"{MODEL}.gguf")
     data = home / "data"
-    settings = {"BEST_PEER_RUNTIME": "process", "BEST_PEER_MODELS": str(models)}
+    settings = {"BEST_PEER_GPU": "none", "BEST_PEER_RUNTIME": "process", "BEST_PEER_MODELS": str(models)}
     with bench.served(data, **settings) as served, bench.client() as client:
         door = served.door
         deployment = door.deploy(MODEL, 300 * _MIB)

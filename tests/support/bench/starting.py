@@ -79,6 +79,7 @@ def _program(bench: Bench, data: Path) -> Iterator[tuple[Child, int]]:
     environment = plain_environment(
         bench.scratch,
         BEST_PEER_DATA=str(data),
+        BEST_PEER_GPU="none",
         BEST_PEER_RUNTIME="fake",
         BEST_PEER_LISTEN="127.0.0.1:0",
     )

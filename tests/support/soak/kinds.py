@@ -19,7 +19,7 @@ def fake() -> Kind:
     """The whole product but for its engines, which the fake runtime keeps in the data folder."""
     return Kind(
         name="fake",
-        settings={"BEST_PEER_RUNTIME": "fake", **PACE},
+        settings={"BEST_PEER_GPU": "none", "BEST_PEER_RUNTIME": "fake", **PACE},
         load=Load(
             engine="llamacpp",
             model="small",
@@ -52,7 +52,12 @@ def real(models: Path) -> Kind:
 
     return Kind(
         name="real",
-        settings={"BEST_PEER_RUNTIME": "process", "BEST_PEER_MODELS": str(models), **PACE},
+        settings={
+            "BEST_PEER_GPU": "none",
+            "BEST_PEER_RUNTIME": "process",
+            "BEST_PEER_MODELS": str(models),
+            **PACE,
+        },
         load=Load(
             engine="llamacpp",
             model="tiny.gguf",

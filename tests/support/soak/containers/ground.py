@@ -242,6 +242,7 @@ async def open_ground(
                 put_image(bed.registry.address, image, name)
                 await trio.to_thread.run_sync(engine.pull, f"{bed.registry.address}/{name}:latest")
             settings = {
+                "BEST_PEER_GPU": "none",
                 "BEST_PEER_RUNTIME": "docker",
                 "DOCKER_HOST": f"tcp://{wire.address}",
                 "BEST_PEER_OLLAMA_IMAGE": f"{shelf.address}/{OLLAMA}:latest",
