@@ -201,10 +201,10 @@ def _sign_in_routes(app: QuartTrio, door: Door) -> None:
 def _admin_routes(app: QuartTrio, door: Door) -> None:
     admin = Admin(door)
     routes: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
-        ("GET", "pending", admin.pending),
-        ("POST", "approve", admin.approve),
-        ("POST", "deny", admin.deny),
-        ("POST", "revoke", admin.revoke),
+        ("GET", "pending", admin.keys.pending),
+        ("POST", "approve", admin.keys.approve),
+        ("POST", "deny", admin.keys.deny),
+        ("POST", "revoke", admin.keys.revoke),
         ("GET", "status", admin.status),
     ]
     for method, name, view in routes:

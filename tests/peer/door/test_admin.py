@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import peer.door.admin
+import peer.door.admin_keys
 from actors.log.journal import JournalUnavailable
 from adapters.engine.fake import FakeEngine
 from tests.support.agents import begin, poll
@@ -232,7 +232,7 @@ async def test_what_a_closed_key_left_is_ended_across_a_restart_too(
         listed = await door.agent(owner.key).query("get-workloads")
         assert [each["deployment"] for each in listed["deployments"]] == [deployment]
         # The container engine does not end it before the peer is stopped.
-        monkeypatch.setattr(peer.door.admin, "STOP_WAIT_SECONDS", 0.0)
+        monkeypatch.setattr(peer.door.admin_keys, "STOP_WAIT_SECONDS", 0.0)
         door.runtime.go_away()
         answer = (await door.admin("POST", "revoke", json={"name": agent.holder})).json()
         assert answer["still_running"] == [deployment]

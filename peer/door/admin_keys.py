@@ -1,0 +1,168 @@
+"""The owner's keys, for the command line: who waits, who holds what, approve, deny, revoke (F12, F13)."""
+
+from typing import Annotated, Any, Literal, cast
+
+import attrs
+import msgspec
+import trio
+from quart import Request, Response
+
+from actors.log.journal import JournalUnavailable
+from actors.log.linefile import NoRoom
+from actors.revoker import wake_revoker
+from actors.rules.grants import scopes_when_unsaid
+from actors.rules.refusal import Refusal
+from actors.state.keys import Grant, Key, Scope
+from peer.door.admin_wire import json_answer, read_body
+from peer.door.context import Door
+
+STOP_WAIT_SECONDS = 12.0
+"""How long a revoke waits for the work to end before it names what has not."""
+
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
+class ApproveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of an approval: a code, and what is granted. Without scopes, what the share implies."""
+
+    user_code: _Text
+    scopes: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=16)] | None = None
+    memory_bytes: int | None = None
+    deployments: int | None = None
+    jobs: int | None = None
+    workspaces: int = 8
+    expires_seconds: int | None = None
+    open_jobs: bool = False
+    accelerators_only: bool = False
+
+
+class DenyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a denial: a code."""
+
+    user_code: _Text
+
+
+class RevokeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a revoke: a connection's name or a holder's id."""
+
+    name: _Text
+    keep_running: bool = False
+
+
+class KeysAdmin:
+    """The owner's side of a door's keys. Whether the owner asks is seen before (`Admin.check`)."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def pending(self, request: Request) -> Response:
+        """GET: whom an approval would let in."""
+        waiting = self._door.registrar.look(request.args.get("user_code", "")[:64])
+        return json_answer(attrs.asdict(waiting))
+
+    async def approve(self, request: Request) -> Response:
+        """POST: let an agent in."""
+        asked = await read_body(request, ApproveRequest)
+        scopes = scopes_when_unsaid(asked.memory_bytes) if asked.scopes is None else asked.scopes
+        grant = Grant(
+            scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # check_grant looks at them
+            memory_bytes=asked.memory_bytes,
+            deployments=asked.deployments,
+            jobs=asked.jobs,
+            workspaces=asked.workspaces,
+            expires_seconds=asked.expires_seconds,
+            open_jobs=asked.open_jobs,
+            accelerators_only=asked.accelerators_only,
+        )
+        try:
+            approved = await self._door.registrar.approve(asked.user_code, grant)
+        except NoRoom as full:
+            raise Refusal(
+                "NO_ROOM",
+                f"nothing was approved, since the disk has no room to keep it: {full}; "
+                "free some and approve again",
+                retry_after_seconds=30,
+            ) from full
+        except JournalUnavailable as error:
+            raise Refusal(
+                "LOG_UNAVAILABLE",
+                "nothing was approved: this peer cannot keep keys right now; approve again in a moment",
+                retry_after_seconds=2,
+            ) from error
+        return json_answer(
+            {
+                "user_code": approved.user_code,
+                "name": approved.name,
+                "client_id": approved.client_id,
+                "agent_label": approved.agent_label,
+                "address": approved.address,
+                "grant": attrs.asdict(approved.grant),
+            }
+        )
+
+    async def deny(self, request: Request) -> Response:
+        """POST: turn an agent away (R11)."""
+        asked = await read_body(request, DenyRequest)
+        denied = self._door.registrar.deny(asked.user_code)
+        return json_answer(
+            {
+                "user_code": denied.user_code,
+                "name": denied.name,
+                "client_id": denied.client_id,
+                "agent_label": denied.agent_label,
+                "address": denied.address,
+            }
+        )
+
+    async def revoke(self, request: Request) -> Response:
+        """POST: take a key back, and what runs under it."""
+        asked = await read_body(request, RevokeRequest)
+        revoked = await self._door.registrar.revoke(asked.name, ends_work=not asked.keep_running)
+        running: list[str] = []
+        if not asked.keep_running:
+            wake_revoker(self._door.house)
+            keys = (*revoked.keys, *revoked.closed_before)
+            running = await self._wait_for_end([key.holder for key in keys])
+        return json_answer(
+            {
+                "revoked": [{"name": k.name, "holder": k.holder} for k in revoked.keys],
+                "closed_before": [{"name": k.name, "holder": k.holder} for k in revoked.closed_before],
+                "kept": revoked.kept,
+                "still_running": running,
+                "keep_running": asked.keep_running,
+            }
+        )
+
+    def key(self, key: Key, now: int) -> dict[str, Any]:
+        """A key as the owner sees it."""
+        holding = self._door.house.store.world.holding(key.holder)
+        state: Literal["open", "revoked", "expired"] = "open"
+        if key.revoked_ms is not None:
+            state = "revoked"
+        elif not key.is_open(now):
+            state = "expired"
+        return {
+            "name": key.name,
+            "holder": key.holder,
+            "state": state,
+            "grant": attrs.asdict(key.grant),
+            "agent_label": key.agent_label,
+            "issued_ms": key.issued_ms,
+            "expires_ms": key.expires_ms,
+            "held_bytes": holding.memory_bytes,
+            "deployments": len(holding.deployments),
+            "jobs": len(holding.jobs),
+        }
+
+    async def _wait_for_end(self, holders: list[str]) -> list[str]:
+        store = self._door.house.store
+
+        def running() -> list[str]:
+            held = [store.world.holding(holder) for holder in holders]
+            return [workload for each in held for workload in sorted(each.deployments | each.jobs)]
+
+        with trio.move_on_after(STOP_WAIT_SECONDS):
+            while running():
+                await store.events.wait_for_news(store.events.end)
+        return running()
