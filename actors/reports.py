@@ -3,6 +3,7 @@
 from math import inf
 from typing import Any
 
+import attrs
 import trio
 
 from actors.house import House
@@ -11,7 +12,7 @@ from actors.rules.workloads import unknown_job
 from actors.state.keys import Key
 from actors.state.workloads import Deployment, Job
 from adapters.engine.port import Engine
-from adapters.gpu.port import Device
+from adapters.gpu.port import Device, GpuState
 
 MOST_MODELS = 200
 
@@ -20,29 +21,56 @@ RECENT_SECONDS = 0.25
 ask at once would wait for each other."""
 
 
+@attrs.frozen
+class Hardware:
+    """The devices as one reading showed them, and what it said of their driver."""
+
+    devices: tuple[Device, ...]
+    driver: GpuState
+
+
 class Machine:
-    """A house's devices and models, as they are shown. Admission reads the devices for itself."""
+    """A house's devices and models, as they are shown. Admission reads the devices for itself.
+
+    Those who ask at the same time share one reading.
+    """
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self._devices: tuple[Device, ...] = ()
+        self._hardware = Hardware((), house.gpu.state)
+        self._hardware_at = -inf
+        self._hardware_lock = trio.Lock()
         self._engines: list[dict[str, Any]] = []
-        self._read_at = -inf
-        self._reading = trio.Lock()
+        self._engines_at = -inf
+        self._engines_lock = trio.Lock()
 
     async def read(self) -> tuple[tuple[Device, ...], list[dict[str, Any]]]:
-        """Devices, and engines with their models; those who ask at the same time share one reading."""
-        if not self._is_recent():
-            async with self._reading:
-                if not self._is_recent():
+        """Devices, and engines with their models."""
+        hardware = await self.hardware()
+        asked = trio.current_time()
+        if not _is_recent(self._engines_at, asked):
+            async with self._engines_lock:
+                if not _is_recent(self._engines_at, asked):
+                    begun = trio.current_time()
+                    engines = [await _engine(engine) for engine in self.house.engines.values()]
+                    self._engines, self._engines_at = engines, begun
+        return hardware.devices, self._engines
+
+    async def hardware(self) -> Hardware:
+        """The devices alone: an engine that is slow to list its models holds nobody up here."""
+        asked = trio.current_time()
+        if not _is_recent(self._hardware_at, asked):
+            async with self._hardware_lock:
+                if not _is_recent(self._hardware_at, asked):
                     begun = trio.current_time()
                     devices = await self.house.gpu.devices()
-                    engines = [await _engine(engine) for engine in self.house.engines.values()]
-                    self._devices, self._engines, self._read_at = devices, engines, begun
-        return self._devices, self._engines
+                    self._hardware, self._hardware_at = Hardware(devices, self.house.gpu.state), begun
+        return self._hardware
 
-    def _is_recent(self) -> bool:
-        return trio.current_time() - self._read_at < RECENT_SECONDS
+
+def _is_recent(begun: float, asked: float) -> bool:
+    # By when it was asked for: however long a reading takes, all who waited for it share it.
+    return asked - begun < RECENT_SECONDS
 
 
 async def hardware_state(machine: Machine, key: Key | None, *, instance: str, version: str) -> dict[str, Any]:

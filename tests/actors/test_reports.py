@@ -16,6 +16,7 @@ from adapters.clock.fake import FakeClock
 from adapters.engine.fake import FakeEngine
 from adapters.engine.port import Model
 from adapters.gpu.fake import FakeGpu, cpu_device, cuda_device
+from adapters.gpu.port import Device
 from adapters.runtime.fake import FakeRuntime
 
 
@@ -43,6 +44,53 @@ async def test_those_who_ask_at_the_same_time_share_one_reading(
         for _ in range(16):
             nursery.start_soon(machine.read)
     assert gpu.reads == 1
+
+
+async def test_those_who_wait_for_a_slow_driver_share_its_answer(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Else each would be told in turn, the last after as many readings as there are askers."""
+
+    class SlowGpu(FakeGpu):
+        async def devices(self) -> tuple[Device, ...]:
+            await trio.sleep(40 * RECENT_SECONDS)
+            return await super().devices()
+
+    gpu = SlowGpu()
+    machine = machine_of(tmp_path, gpu)
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(machine.hardware)
+    assert gpu.reads == 1
+
+
+async def test_an_engine_that_lists_its_models_late_holds_up_no_reading_of_the_devices(
+    tmp_path: Path,
+) -> None:
+    class SilentEngine(FakeEngine):
+        async def models(self) -> None:
+            await trio.sleep_forever()
+
+    machine = machine_of(tmp_path, FakeGpu())
+    machine.house = attrs.evolve(machine.house, engines={"llamacpp": SilentEngine()})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(machine.read)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [d.id for d in (await machine.hardware()).devices] == ["cpu"]
+        nursery.cancel_scope.cancel("seen")
+
+
+async def test_a_reading_of_the_devices_has_what_it_said_of_the_driver(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    gpu = FakeGpu((cuda_device(), cpu_device()))
+    machine = machine_of(tmp_path, gpu)
+    hardware = await machine.hardware()
+    assert (hardware.driver.is_readable, hardware.driver.driver_version) == (True, "580.00")
+    gpu.lose_driver()
+    assert await machine.hardware() is hardware  # as recent as that
+    mock_clock.jump(RECENT_SECONDS)
+    assert not (await machine.hardware()).driver.is_readable
 
 
 async def test_a_reading_is_made_anew_once_it_is_not_recent(
