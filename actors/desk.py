@@ -11,6 +11,7 @@ import attrs
 import msgspec
 import trio
 
+from actors.counts import CommandCounts
 from actors.house import House
 from actors.log.accepted import Record
 from actors.log.journal import Batch, JournalUnavailable
@@ -28,8 +29,9 @@ from actors.messages.commands import (
 from actors.messages.times import time_text
 from actors.rules.images import check_image
 from actors.rules.pace import Pace
-from actors.rules.placement import NOTHING_KNOWN, place, place_job
+from actors.rules.placement import place, place_job
 from actors.rules.refusal import Refusal
+from actors.rules.room import NOTHING_KNOWN
 from actors.rules.shares import check_deployment, check_job
 from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Key
@@ -71,13 +73,14 @@ class Receipt:
 
 
 class Desk:
-    """Admits commands for one door."""
+    """Admits commands for one door; `counts` has how many it accepted, and were refused before or by it."""
 
     def __init__(self, house: House, tree: Tree, *, commands_per_minute: int) -> None:
         self._house = house
         self._store: Store = house.store
         self._tree = tree
         self._pace = Pace(commands_per_minute)
+        self.counts = CommandCounts()
         self._store.connect(Hooks(kept=self._kept, failed=self._failed))
 
     async def submit(self, key: Key, submission: Submission) -> Receipt:
@@ -292,6 +295,7 @@ class Desk:
         return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
 
     def _kept(self, accepted: Accepted) -> None:
+        self.counts.accept(accepted.type)
         try:
             self._tree.begin(accepted)
         except RuntimeError:

@@ -1,74 +1,19 @@
 """Where a workload goes: the smallest device with room that it runs on, the CPU last (F18, F25).
 
-Room is counted twice and the smaller counts: what is not promised, and what the driver sees free after what
-the peer's own workloads were promised and do not use yet. A figure that the driver did not give is unknown:
-then promises alone decide, and the refusal says so.
+Only devices that can be read and that their owner leaves free take new work (F17, F28, F29).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 
-import attrs
-
+from actors.rules.availability import ALL_FREE, Availability, device_busy, is_free
 from actors.rules.refusal import Refusal
+from actors.rules.room import NOTHING_KNOWN, room_on
 from actors.state.keys import Grant
 from actors.state.world import World
 from adapters.gpu.port import ApiName, Device
 
 ISOLATION_LEVELS = ("process", "container", "user-namespace", "vm")
 """Weakest first (F32)."""
-
-
-NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
-"""Of no workload is it known what it uses."""
-
-
-@attrs.frozen
-class Room:
-    """What a device has left for a new promise, in bytes.
-
-    `by_driver` is None when the driver gave no figure.
-    """
-
-    by_promises: int
-    by_driver: int | None
-
-    @property
-    def bytes(self) -> int:
-        """The smaller of the two, never negative."""
-        return max(0, self.by_promises if self.by_driver is None else min(self.by_promises, self.by_driver))
-
-
-def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOWN) -> Room:
-    """How much may still be promised on a device.
-
-    Args:
-        device: as it was read just now.
-        world: what is promised on it.
-        uses: what workloads use of the host's memory, in bytes, read before the device was: what one takes
-            meanwhile is then counted twice and never left out.
-    """
-    promised = world.promised.get(device.uuid, 0)
-    by_driver = None
-    if device.memory_free_bytes is not None:
-        known = uses if device.is_cpu else NOTHING_KNOWN
-        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world, known))
-    return Room(device.memory_total_bytes - promised, by_driver)
-
-
-def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> Iterator[int]:
-    # Where nobody knows what one uses: a deployment that is ready has loaded its weights and its cache, so
-    # its use is in the driver's figure already; before that its promise is still to come. When a job has
-    # taken what it takes, nothing tells. Once it runs its use is in the driver's figure as it grows; to count
-    # its promise beside that as well would count most of its memory twice for all its life.
-    for deployment in world.deployments.values():
-        if deployment.device_uuid == uuid:
-            unknown = deployment.memory_bytes if deployment.was_ready else 0
-            yield max(0, deployment.memory_bytes - uses.get(deployment.id, unknown))
-    for job in world.jobs.values():
-        if job.device_uuid == uuid:
-            promise = job.memory_bytes or 0
-            yield max(0, promise - uses.get(job.id, promise if job.started else 0))
 
 
 def place(
@@ -83,12 +28,13 @@ def place(
     grant: Grant,
     world: World,
     uses: Mapping[str, int] = NOTHING_KNOWN,
+    availability: Mapping[str, Availability] = ALL_FREE,
 ) -> Device:
     """Choose a deployment's device, or say why none will do.
 
     Raises:
         Refusal: UNKNOWN_DEVICE, ACCELERATORS_ONLY, ENGINE_NEEDS_DEVICE, ISOLATION_UNAVAILABLE,
-            INSUFFICIENT_MEMORY, each with what may be sent instead.
+            DEVICE_NOT_READY, DEVICE_BUSY, INSUFFICIENT_MEMORY, each with what may be sent instead.
     """
     seen = _meant(wanted_device, devices, grant)
     _check_isolation(wanted_isolation, isolation)
@@ -102,7 +48,7 @@ def place(
             needs=sorted(apis),
             devices=[d.id for d in seen],
         )
-    return _with_room(able, memory_bytes, world, uses)
+    return _with_room(_taking(able, availability), memory_bytes, world, uses)
 
 
 def place_job(
@@ -115,6 +61,7 @@ def place_job(
     grant: Grant,
     world: World,
     uses: Mapping[str, int] = NOTHING_KNOWN,
+    availability: Mapping[str, Availability] = ALL_FREE,
 ) -> Device | None:
     """Choose a job's device, or say why none will do; None runs it on the host with no device.
 
@@ -124,7 +71,7 @@ def place_job(
 
     Raises:
         Refusal: JOB_NEEDS_DEVICE, UNKNOWN_DEVICE, ACCELERATORS_ONLY, ISOLATION_UNAVAILABLE,
-            INSUFFICIENT_MEMORY, each with what may be sent instead.
+            DEVICE_NOT_READY, DEVICE_BUSY, INSUFFICIENT_MEMORY, each with what may be sent instead.
     """
     if memory_bytes is None and grant.memory_bytes is not None:
         raise Refusal(
@@ -145,7 +92,7 @@ def place_job(
         return None
     seen = _meant(wanted_device, devices, grant)
     _check_isolation(wanted_isolation, isolation)
-    return _with_room(seen, memory_bytes or 0, world, uses)
+    return _with_room(_taking(seen, availability), memory_bytes or 0, world, uses)
 
 
 def _meant(wanted: str | None, devices: Sequence[Device], grant: Grant) -> list[Device]:
@@ -175,6 +122,24 @@ def _meant(wanted: str | None, devices: Sequence[Device], grant: Grant) -> list[
             devices=[],
         )
     return seen
+
+
+def _taking(able: Sequence[Device], availability: Mapping[str, Availability]) -> list[Device]:
+    """Those that take new work now; never none."""
+    ready = [d for d in able if d.is_ready]
+    if not ready:
+        first = able[0]
+        raise Refusal(
+            "DEVICE_NOT_READY",
+            f"{first.id} takes no new work: {first.condition_reason or first.condition}; "
+            "choose another device, or send it again when get-hardware-state shows the device's memory",
+            device=first.id,
+            condition=first.condition,
+        )
+    free = [d for d in ready if is_free(availability, d.uuid)]
+    if not free:
+        raise device_busy(ready, availability)
+    return free
 
 
 def _with_room(able: Sequence[Device], memory_bytes: int, world: World, uses: Mapping[str, int]) -> Device:

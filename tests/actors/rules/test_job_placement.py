@@ -10,8 +10,9 @@ import pytest
 from actors.messages import events as e
 from actors.messages.commands import Accepted, RunJob
 from actors.messages.envelope import Fact
-from actors.rules.placement import ISOLATION_LEVELS, place_job, room_on
+from actors.rules.placement import ISOLATION_LEVELS, place_job
 from actors.rules.refusal import Refusal
+from actors.rules.room import room_on
 from actors.state.keys import Grant
 from actors.state.world import World
 from adapters.gpu.fake import GIB, cpu_device, cuda_device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 from actors.messages import events as e
 from actors.messages.commands import Accepted, DeployModel
 from actors.messages.envelope import Fact
-from actors.rules.placement import ISOLATION_LEVELS, place, room_on
+from actors.rules.availability import ALL_FREE, Availability
+from actors.rules.placement import ISOLATION_LEVELS, place
 from actors.rules.refusal import Refusal
+from actors.rules.room import room_on
 from actors.state.keys import Grant
 from actors.state.world import World
 from adapters.gpu.port import Api, Device
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GIB = 1 << 30
 ANY_API = frozenset({"cuda", "rocm", "cpu"})
@@ -68,6 +73,7 @@ def put(
     isolation: str | None = None,
     offered: str = "process",
     grant: Grant | None = None,
+    availability: Mapping[str, Availability] = ALL_FREE,
 ) -> Device:
     return place(
         engine="some-engine",
@@ -79,6 +85,7 @@ def put(
         devices=devices,
         grant=grant or Grant(),
         world=world or World(),
+        availability=availability,
     )
 
 
@@ -267,3 +274,34 @@ def test_what_is_placed_fits_and_is_the_smallest_that_does(
     assert placed.is_cpu == all(d.is_cpu for d in fitting)
     if not placed.is_cpu:
         assert placed.memory_total_bytes == min(d.memory_total_bytes for d in fitting if not d.is_cpu)
+
+
+def test_a_device_that_cannot_be_read_is_passed_over_and_alone_is_refused_with_the_reason() -> None:
+    lost = card(0, 80 * GIB).not_ready("lost", "it fell off the bus")
+    assert put([lost, card(1, 24 * GIB)], GIB).id == "gpu-1"
+    refused = refusal([lost, card(1, 24 * GIB)], GIB, wanted="gpu-0")
+    assert refused.code == "DEVICE_NOT_READY"
+    assert "it fell off the bus" in refused.message
+    assert refused.details == {"device": "gpu-0", "condition": "lost"}
+
+
+def test_a_busy_device_is_passed_over_and_alone_is_refused_with_what_is_known() -> None:
+    busy = {"GPU-0": Availability(is_free=False, until="2026-10-20T22:00:00.000Z", reason="maintenance")}
+    assert put([card(0, 8 * GIB), card(1, 24 * GIB)], GIB, availability=busy).id == "gpu-1"
+    refused = refusal([card(0, 8 * GIB), card(1, 24 * GIB)], GIB, wanted="gpu-0", availability=busy)
+    assert refused.code == "DEVICE_BUSY"
+    assert refused.details == {
+        "device": "gpu-0",
+        "until": "2026-10-20T22:00:00.000Z",
+        "reason": "maintenance",
+    }
+
+
+def test_of_busy_devices_the_one_that_frees_first_is_named() -> None:
+    busy = {
+        "GPU-0": Availability(is_free=False),
+        "GPU-1": Availability(is_free=False, until="2026-10-20T22:00:00.000Z"),
+        "GPU-2": Availability(is_free=False, until="2026-10-20T21:00:00.000Z"),
+    }
+    refused = refusal([card(n, 8 * GIB) for n in range(3)], GIB, availability=busy)
+    assert refused.details == {"device": "gpu-2", "until": "2026-10-20T21:00:00.000Z"}

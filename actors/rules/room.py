@@ -1,0 +1,65 @@
+"""How much of a device may still be promised (F18).
+
+Room is counted twice and the smaller counts: what is not promised, and what the driver sees free after what
+the peer's own workloads were promised and do not use yet. A figure that the driver did not give is unknown:
+then promises alone decide.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import attrs
+
+from actors.state.world import World
+from adapters.gpu.port import Device
+
+NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
+"""Of no workload is it known what it uses."""
+
+
+@attrs.frozen
+class Room:
+    """What a device has left for a new promise, in bytes.
+
+    `by_driver` is None when the driver gave no figure.
+    """
+
+    by_promises: int
+    by_driver: int | None
+
+    @property
+    def bytes(self) -> int:
+        """The smaller of the two, never negative."""
+        return max(0, self.by_promises if self.by_driver is None else min(self.by_promises, self.by_driver))
+
+
+def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOWN) -> Room:
+    """How much may still be promised on a device.
+
+    Args:
+        device: as it was read just now.
+        world: what is promised on it.
+        uses: what workloads use of the host's memory, in bytes, read before the device was: what one takes
+            meanwhile is then counted twice and never left out.
+    """
+    promised = world.promised.get(device.uuid, 0)
+    by_driver = None
+    if device.memory_free_bytes is not None:
+        known = uses if device.is_cpu else NOTHING_KNOWN
+        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world, known))
+    return Room(device.memory_total_bytes - promised, by_driver)
+
+
+def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> Iterator[int]:
+    # Where nobody knows what one uses: a deployment that is ready has loaded its weights and its cache, so
+    # its use is in the driver's figure already; before that its promise is still to come. When a job has
+    # taken what it takes, nothing tells. Once it runs its use is in the driver's figure as it grows; to count
+    # its promise beside that as well would count most of its memory twice for all its life.
+    for deployment in world.deployments.values():
+        if deployment.device_uuid == uuid:
+            unknown = deployment.memory_bytes if deployment.was_ready else 0
+            yield max(0, deployment.memory_bytes - uses.get(deployment.id, unknown))
+    for job in world.jobs.values():
+        if job.device_uuid == uuid:
+            promise = job.memory_bytes or 0
+            yield max(0, promise - uses.get(job.id, promise if job.started else 0))
