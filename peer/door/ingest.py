@@ -28,19 +28,24 @@ async def serve_command(door: Door, scope: Scope, receive: Receive, send: Send) 
 
     Envelope, schema, scope, share and state are checked in that order, and the first that fails is told.
     """
+    command: str | None = None
     try:
-        receipt = await _take(door, scope, receive)
+        key = _open(door, scope)
+        read = read_command(await _body(receive), door.catalogue)
+        command = read.type
+        receipt = await _take(door, key, read)
     except Refusal as refusal:
+        door.desk.counts.refuse(command, refusal.code)
         await send_answer(send, *refusal_answer(refusal))
     else:
         await send_answer(send, receipt, 201, {"content-type": JSON})
 
 
-async def _take(door: Door, scope: Scope, receive: Receive) -> bytes:
-    """The receipt of a command.
+def _open(door: Door, scope: Scope) -> Key:
+    """The key that sends something of a type that is taken here.
 
     Raises:
-        Refusal: with what to send instead.
+        Refusal: as `Door.open_key`; UNSUPPORTED_MEDIA_TYPE.
     """
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     key = door.open_key(headers.get("x-api-key"), headers.get("authorization"), scope["state"])
@@ -52,7 +57,15 @@ async def _take(door: Door, scope: Scope, receive: Receive) -> bytes:
             f"not as {content_type[:80] or 'nothing'}",
             accepted=sorted(CONTENT_TYPES),
         )
-    envelope = read_command(await _body(receive), door.catalogue)
+    return key
+
+
+async def _take(door: Door, key: Key, envelope: Envelope | Problems) -> bytes:
+    """The receipt of a command.
+
+    Raises:
+        Refusal: with what to send instead.
+    """
     if isinstance(envelope, Problems):
         raise Refusal(envelope.code, envelope.message, **envelope.details())
     _check_scope(key, envelope, door)

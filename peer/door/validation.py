@@ -48,11 +48,15 @@ class Problem:
 
 @attrs.frozen
 class Problems:
-    """Why something was refused: the 1 to `MAX_PROBLEMS` faults of one step; `more`: some are left out."""
+    """Why something was refused: the 1 to `MAX_PROBLEMS` faults of one step; `more`: some are left out.
+
+    `type` is a refused command's where it named one of the door's, and None of what else is refused.
+    """
 
     code: ProblemCode
     found: tuple[Problem, ...]
     more: bool = False
+    type: str | None = None
 
     @property
     def message(self) -> str:
@@ -205,9 +209,13 @@ def read_command(body: bytes, catalogue: "Catalogue") -> Envelope | Problems:
         return document
     envelope = read_envelope(document, catalogue)
     if isinstance(envelope, Problems):
-        return envelope
+        named = document.get("type")
+        is_ours = isinstance(named, str) and catalogue.command(named) is not None
+        return attrs.evolve(envelope, type=named) if is_ours else envelope
     data = check_data(envelope.entry, envelope.data)
-    return data if isinstance(data, Problems) else attrs.evolve(envelope, data=data)
+    if isinstance(data, Problems):
+        return attrs.evolve(data, type=envelope.type)
+    return attrs.evolve(envelope, data=data)
 
 
 def check_query(entry: "QueryEntry", pairs: Iterable[tuple[str, str]]) -> dict[str, Any] | Problems:
