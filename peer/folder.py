@@ -89,11 +89,13 @@ class DoorRecord:
     listen: tuple[str, ...]
     """The addresses actually bound, ``host:port`` or ``[v6]:port``."""
     certificate: str | None
-    """The PEM file to pin; None where the door serves plain http."""
+    """The PEM file that clients pin; None where the door serves plain http."""
     pid: int
     version: str
     models: str | None = None
     """The folder its models lie in; None in the record of a version that did not say."""
+    pins: tuple[str, ...] = ()
+    """The door's own certificates as PEM, two while one takes the other's place."""
 
     @classmethod
     def read(cls, path: Path) -> DoorRecord:

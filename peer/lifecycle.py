@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
@@ -15,14 +15,15 @@ from socket import socket
 import attrs
 import trio
 
+from actors.kernel.child import ChildSpec
 from actors.kernel.services import Service, ServiceFailed, Services
 from actors.log.linefile import Damaged, NoRoom
 from actors.revoker import revoker_spec
-from adapters.certificates import ensure_certificate
 from peer.addresses import Endpoint, bracketed
+from peer.certificates import CertificateUnusable, OperatorFiles, OwnCertificate, Shown, Source, keeper_spec
 from peer.compose import Peer, RuntimeRefused, open_peer, product_version
 from peer.devices import DriverRefused
-from peer.door.limits import Limits, Tls
+from peer.door.limits import Limits
 from peer.door.server import Server, bind
 from peer.folder import NO_ROOM, DataFolder, DoorRecord
 from peer.requestlog import RequestLog
@@ -54,9 +55,10 @@ def serve(settings: Settings, folder: DataFolder, announce: Callable[[str], None
     sock = _bind(settings)
     _, port = sock.getsockname()[:2]
     endpoint = settings.endpoint.at_port(port)
-    tls = _tls(settings, folder, endpoint)
+    source = certificate_source(settings, folder, endpoint)
+    shown = None if source is None else _load(source)
     try:
-        trio.run(_main, settings, folder, endpoint, sock, tls, announce)
+        trio.run(_main, settings, folder, endpoint, sock, source, shown, announce)
     except BaseExceptionGroup as group:
         raise _cause(group, folder.path) from group
 
@@ -66,7 +68,8 @@ async def _main(
     folder: DataFolder,
     endpoint: Endpoint,
     sock: socket,
-    tls: Tls | None,
+    source: Source | None,
+    shown: Shown | None,
     announce: Callable[[str], None],
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -74,7 +77,8 @@ async def _main(
             stop = _Stop(nursery.cancel_scope)
             nursery.start_soon(_stop_on_signal, signals, stop)
             async with open_peer(settings, folder, endpoint=str(endpoint)) as peer:
-                await _serve_until_stopped(peer, endpoint, Front(peer, sock, tls), tls, stop, announce)
+                front = Front(peer, sock, shown)
+                await _serve_until_stopped(peer, endpoint, front, source, stop, announce)
             nursery.cancel_scope.cancel("the peer has stopped")
     folder.door.unlink(missing_ok=True)
 
@@ -83,24 +87,25 @@ async def _serve_until_stopped(
     peer: Peer,
     endpoint: Endpoint,
     front: "Front",
-    tls: Tls | None,
+    source: Source | None,
     stop: "_Stop",
     announce: Callable[[str], None],
 ) -> None:
+    more = () if source is None else (keeper_spec(source, front, peer.house.clock),)
     services = Services(
         [
             Service("the log", peer.house.store.run, grace_seconds=2.0),
-            Service("the workloads", Work(peer).run, peer.house.workers.stop, grace_seconds=1.5),
+            Service("the workloads", Work(peer, more).run, peer.house.workers.stop, grace_seconds=1.5),
             Service("the door", front.run, front.stop, grace_seconds=2.5),
         ]
     )
     stop.services = services
     async with trio.open_nursery() as nursery:
         await nursery.start(services.run)
-        _record(peer, endpoint, front.address, tls)
+        front.record(*([] if front.shown is None else [front.shown]))
         gc.collect()
         gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
-        announce(_ready_line(endpoint, front.address, peer.folder.path, tls))
+        announce(_ready_line(endpoint, front.address, peer.folder.path, front.shown))
 
 
 @attrs.define(eq=False)
@@ -130,15 +135,20 @@ async def _stop_on_signal(signals: AsyncIterator[int], stop: _Stop) -> None:
 class Work:
     """The workers, and at each start what recovery takes up."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, more: Sequence[ChildSpec] = ()) -> None:
+        """Args:
+
+        more: standing workers besides those of the peer itself.
+        """
         self._peer = peer
+        self._more = more
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Serve until cancelled."""
         house = self._peer.house
         async with trio.open_nursery() as nursery:
             await nursery.start(house.workers.run)
-            for spec in (revoker_spec(house, self._peer.tree), *self._peer.background):
+            for spec in (revoker_spec(house, self._peer.tree), *self._peer.background, *self._more):
                 house.workers.spawn(spec)
             self._peer.tree.recover()
             task_status.started()
@@ -147,11 +157,16 @@ class Work:
 class Front:
     """The server before the door. A restart listens anew at the same place."""
 
-    def __init__(self, peer: Peer, sock: socket, tls: Tls | None) -> None:
+    def __init__(self, peer: Peer, sock: socket, shown: Shown | None) -> None:
+        """Args:
+
+        sock: the first one it listens on.
+        shown: its certificate; None serves plain http.
+        """
         self._peer = peer
         self._sock: socket | None = sock
-        self._tls = tls
         self._server: Server | None = None
+        self.shown = shown
         self.address: tuple[str, int] = sock.getsockname()[:2]
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -160,7 +175,7 @@ class Front:
         server = self._server = Server(
             self._peer.app,
             sock or bind(*self.address),
-            tls=self._tls,
+            tls=None if self.shown is None else self.shown.context,
             limits=Limits(),
             on_request_done=RequestLog(),
             reword=self._peer.app.reword,
@@ -172,6 +187,29 @@ class Front:
         self._peer.streams.end_everything()
         if self._server is not None:
             self._server.stop()
+
+    def show(self, shown: Shown) -> None:
+        """Show another certificate to new connections, and after a restart."""
+        self.shown = shown
+        if self._server is not None:
+            self._server.show(shown.context)
+
+    def record(self, *shown: Shown) -> None:
+        """Write down where the door is and which certificates it may show, newest first. Blocks.
+
+        Raises:
+            OSError: as `write_private`.
+        """
+        peer = self._peer
+        DoorRecord(
+            endpoint=str(peer.settings.endpoint.at_port(self.address[1])),
+            listen=(f"{bracketed(self.address[0])}:{self.address[1]}",),
+            certificate=str(shown[0].certificate) if shown else None,
+            pid=os.getpid(),
+            version=product_version(),
+            models=str(peer.settings.models),
+            pins=tuple(each.pem for each in shown),
+        ).write(peer.folder.door)
 
 
 def _cause(group: BaseExceptionGroup[BaseException], data: Path) -> BaseException:
@@ -213,31 +251,34 @@ def _bind(settings: Settings) -> socket:
         ) from error
 
 
-def _tls(settings: Settings, folder: DataFolder, endpoint: Endpoint) -> Tls | None:
+def certificate_source(settings: Settings, folder: DataFolder, endpoint: Endpoint) -> Source | None:
+    """Where the door's certificate comes from; None where it serves plain http."""
     if endpoint.scheme != "https":
         return None
     if settings.tls_cert is not None and settings.tls_key is not None:
-        return Tls(settings.tls_cert, settings.tls_key)
+        return OperatorFiles(settings.tls_cert, settings.tls_key)
     extra = () if settings.listen.is_every_interface else (settings.listen.host,)
-    made = ensure_certificate(folder.tls, endpoint.host, extra, datetime.now(UTC))
-    why = f", made now: {made.reason}" if made.made and made.reason else ""
-    logger.info("https with a certificate this peer made, %s%s", made.cert_path, why)
-    return Tls(made.cert_path, made.key_path)
+    return OwnCertificate(folder.tls, endpoint.host, extra)
 
 
-def _record(peer: Peer, endpoint: Endpoint, address: tuple[str, int], tls: Tls | None) -> None:
-    DoorRecord(
-        endpoint=str(endpoint),
-        listen=(f"{bracketed(address[0])}:{address[1]}",),
-        certificate=None if tls is None else str(tls.certificate),
-        pid=os.getpid(),
-        version=product_version(),
-        models=str(peer.settings.models),
-    ).write(peer.folder.door)
+def _load(source: Source) -> Shown:
+    try:
+        shown = source.load(datetime.now(UTC))
+    except CertificateUnusable as error:
+        raise StartRefused(f"the door has no certificate ({error}): {source.remedy}") from error
+    whose = (
+        "a certificate this peer made" if isinstance(source, OwnCertificate) else "its owner's certificate"
+    )
+    why = "" if shown.made is None else f", made now: {shown.made}"
+    logger.info("https with %s, %s%s", whose, shown.certificate, why)
+    return shown
 
 
-def _ready_line(endpoint: Endpoint, address: tuple[str, int], data: Path, tls: Tls | None) -> str:
-    trust = f", certificate {tls.certificate}" if tls is not None else ""
+def _ready_line(endpoint: Endpoint, address: tuple[str, int], data: Path, shown: Shown | None) -> str:
+    trust = ""
+    if shown is not None:
+        why = "" if shown.made is None else f" made now since {shown.made}"
+        trust = f", certificate {shown.certificate}{why}"
     return (
         f"best-peer is serving its door: {endpoint} (listening on {address[0]} port {address[1]}{trust}), "
         f"data in {data}"

@@ -36,6 +36,10 @@ _NO_CHECK_TIME: Final = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the ssl module does not name."""
 
 
+class _PinMismatch(Failed):
+    """Raised when the door shows a certificate that is not its own by its record."""
+
+
 class _Error(msgspec.Struct):
     code: str
     message: str
@@ -56,6 +60,8 @@ class Door:
     addresses: tuple[Address, ...]
     tls: ssl.SSLContext | None
     certificate: Path | None
+    pins: frozenset[str]
+    """The certificates that it trusts, as PEM."""
     _token: str = attrs.field(repr=False, alias="token")
 
     @classmethod
@@ -82,21 +88,35 @@ class Door:
             )
         token = read_admin_token(folder)
         certificate = None if record.certificate is None else Path(record.certificate)
+        pins = frozenset() if certificate is None else _pins(record, certificate)
         return cls(
             folder=folder,
             addresses=_reachable(record),
-            tls=None if certificate is None else pinned(certificate),
+            tls=None if certificate is None else pinned(certificate, pins),
             certificate=certificate,
+            pins=pins,
             token=token,
         )
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
         """A route's answer."""
-        return await self._ask("GET", path, ANSWER_SECONDS, parameters=parameters)
+        return await self._ask_anew("GET", path, ANSWER_SECONDS, parameters=parameters)
 
     async def post(self, path: str, body: Any, *, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
         """A route's answer to a JSON body, waited for `seconds` at most."""
-        return await self._ask("POST", path, seconds, body=msgspec.json.encode(body))
+        return await self._ask_anew("POST", path, seconds, body=msgspec.json.encode(body))
+
+    async def _ask_anew(
+        self, method: Literal["GET", "POST"], path: str, seconds: float, **more: Any
+    ) -> dict[str, Any]:
+        """Ask; once more where the door has changed its certificate since it was found. Nothing was sent."""
+        try:
+            return await self._ask(method, path, seconds, **more)
+        except _PinMismatch:
+            again = Door.find(self.folder)
+            if again.pins == self.pins:
+                raise
+            return await again._ask(method, path, seconds, **more)  # noqa: SLF001 - of this class
 
     async def _ask(
         self,
@@ -149,7 +169,7 @@ class Door:
         while cause is not None and not isinstance(cause, ssl.SSLError):
             cause = cause.__cause__ or cause.__context__
         if isinstance(cause, ssl.SSLCertVerificationError):
-            raise Failed(
+            raise _PinMismatch(
                 f"the door at {address} does not show the certificate in {self.certificate}: "
                 "if that file was replaced, start the peer again; nothing was sent"
             ) from error
@@ -175,24 +195,44 @@ class Door:
         raise kind(f"{error.message} ({error.code})")
 
 
-def pinned(certificate: Path) -> ssl.SSLContext:
-    """A context that trusts one certificate alone: the first of the file, the door's own.
+def _pins(record: DoorRecord, certificate: Path) -> frozenset[str]:
+    """What a door may show: the certificates that it recorded, and the first in its file.
 
-    What follows it in an operator's chain is an authority that signs for others as well. The name is not
-    looked at, since the door is asked where it listens, nor its dates: the file itself is the proof.
+    What follows that in an operator's chain is an authority that signs for others as well.
 
     Raises:
-        Failed: the file cannot be read or holds no certificate.
+        Failed: none of them can be read.
     """
     try:
         with certificate.open("rb") as file:
             found = _FIRST_CERTIFICATE.search(file.read(MAX_PEM))
-        if found is None:
-            raise Failed(f"{certificate} holds no certificate: start the peer again")
+    except OSError as error:
+        if record.pins:
+            return frozenset(record.pins)
+        raise Failed(
+            f"cannot read the peer's certificate {certificate} ({error}): start the peer again"
+        ) from error
+    # An operator's file may be about to be replaced, and hold nothing for a moment.
+    first = [] if found is None else [found[0].decode("ascii", "replace")]
+    if not first and not record.pins:
+        raise Failed(f"{certificate} holds no certificate: start the peer again")
+    return frozenset((*record.pins, *first))
+
+
+def pinned(certificate: Path, pins: frozenset[str]) -> ssl.SSLContext:
+    """A context that trusts these certificates alone.
+
+    The name is not looked at, since the door is asked where it listens, nor their dates: the record is the
+    proof.
+
+    Raises:
+        Failed: one of them is damaged.
+    """
+    try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
-        context.load_verify_locations(cadata=found[0].decode("ascii"))
+        context.load_verify_locations(cadata="\n".join(pins))
     except (OSError, ValueError) as error:
         raise Failed(
             f"cannot read the peer's certificate {certificate} ({error}): start the peer again"

@@ -17,7 +17,6 @@ import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import h11
 
@@ -64,15 +63,6 @@ class Limits:
     """Whether ``connections_per_address`` holds for this machine itself too."""
     grace_seconds: float = attrs.field(default=3.0, validator=_positive)
     """How long requests in flight may go on after :meth:`Server.stop`."""
-
-
-@attrs.frozen
-class Tls:
-    """Where the certificate chain and its key are, both PEM, and the key's password if it has one."""
-
-    certificate: Path
-    key: Path
-    password: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

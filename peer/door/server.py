@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import ssl
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,10 +35,11 @@ from hypercorn.trio.task_group import TaskGroup
 
 from peer.door import limits as words
 from peer.door.http1 import Http1, Phase, Shared
-from peer.door.limits import Gate, Limits, Refusal, RequestRecord, ServerStatistics, Tls, plain_address
+from peer.door.limits import Gate, Limits, Refusal, RequestRecord, ServerStatistics, plain_address
 from peer.logs import ROOT
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from peer.door.http1 import AsgiApp
@@ -92,7 +92,7 @@ class Server:
     Args:
         app: a plain ASGI 3 app; see the module for what it may expect.
         sock: from :func:`bind`. The server owns it from here.
-        tls: None serves plain HTTP.
+        tls: from :func:`peer.door.tls.server_context`; None serves plain HTTP.
         on_request_done: called once for each request, in the event loop: it must not block. What it raises is
             logged.
         reword: gives a refusal of the server's own in the words that clients of a path know; called with the
@@ -104,14 +104,14 @@ class Server:
         app: AsgiApp,
         sock: socket.socket,
         *,
-        tls: Tls | None,
+        tls: ssl.SSLContext | None,
         limits: Limits,
         on_request_done: Callable[[RequestRecord], None],
         reword: Callable[[str, Refusal], Refusal] = _as_it_is,
     ) -> None:
         self._sock = sock
         self._address: tuple[str, int] = sock.getsockname()[:2]
-        self._ssl = None if tls is None else _ssl_context(tls)
+        self._tls = tls
         _guard_against_lost_peers(sock, limits)
         self._shared = Shared(app, limits, on_request_done, reword)
         self._gate = Gate(limits, total=min(limits.connections_total, _descriptors() // 2))
@@ -135,17 +135,15 @@ class Server:
             crashed_connections=self._crashed,
         )
 
-    def reload_certificate(self, tls: Tls) -> None:
+    def show(self, tls: ssl.SSLContext) -> None:
         """Serve new connections with another certificate; open ones live on with theirs.
 
         Raises:
-            OSError: a file cannot be read, or the two do not belong together (``ssl.SSLError``). All stays as
-                it was.
             ValueError: this server serves plain HTTP.
         """
-        if self._ssl is None:
-            raise ValueError("a server without TLS has no certificate to reload; make one with tls=Tls(...)")
-        self._ssl = _ssl_context(tls)
+        if self._tls is None:
+            raise ValueError("a server without TLS has no certificate to change; make one with tls=...")
+        self._tls = tls
 
     def stop(self) -> None:
         """Begin to stop: :meth:`run` returns within ``grace_seconds`` and a moment, whatever clients do."""
@@ -194,7 +192,7 @@ class Server:
             if self._being_refused >= _REFUSED_AT_ONCE:
                 return
             self._being_refused += 1
-        connection = _Connection(self._shared, transport, self._ssl, client, server)
+        connection = _Connection(self._shared, transport, self._tls, client, server)
         self._connections.add(connection)
         try:
             await connection.run(refusal)
@@ -361,17 +359,6 @@ class _Connection:
         ):
             while left > 0 and (data := await self._transport.receive_some(_READ)):
                 left -= len(data)
-
-
-def _ssl_context(tls: Tls) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2; those of 1.3 are all good
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["http/1.1"])  # guard B: most clients would choose h2
-    # A key with a password and none given would make OpenSSL ask for it at the terminal.
-    context.load_cert_chain(tls.certificate, tls.key, tls.password or "")
-    return context
 
 
 def _guard_against_lost_peers(sock: socket.socket, limits: Limits) -> None:

@@ -156,12 +156,13 @@ async def open_door(
     environ = environment(folder, sock.getsockname()[1], https=https, path=path)
     chosen = Settings.read({**environ, **(settings or {})})
     with DataFolder.open(chosen.data) as data:
-        tls = lifecycle._tls(chosen, data, chosen.endpoint)
+        source = lifecycle.certificate_source(chosen, data, chosen.endpoint)
+        shown = None if source is None else lifecycle._load(source)
         async with AsyncExitStack() as stack:
             with patch.object(peer.compose, "SystemClock", SystemClock if clock is None else lambda: clock):
                 opened = peer.compose.open_peer(chosen, data, endpoint=str(chosen.endpoint))
                 made = await stack.enter_async_context(opened)
-            front = lifecycle.Front(made, sock, tls)
+            front = lifecycle.Front(made, sock, shown)
             services = Services(
                 [
                     Service("the log", made.house.store.run, grace_seconds=2.0),
@@ -169,7 +170,7 @@ async def open_door(
                     Service("the door", front.run, front.stop, grace_seconds=2.5),
                 ]
             )
-            trusted = plain_tls() if tls is None else ssl.create_default_context(cafile=tls.certificate)
+            trusted = plain_tls() if shown is None else ssl.create_default_context(cafile=shown.certificate)
             door = OpenDoor(made, str(chosen.endpoint), data.admin_token, trusted, services)
             async with trio.open_nursery() as nursery:
                 await nursery.start(services.run)

@@ -17,8 +17,9 @@ import h11
 import trio
 import trustme
 
-from peer.door.limits import Limits, RequestRecord, Tls
+from peer.door.limits import Limits, RequestRecord
 from peer.door.server import Server, bind
+from peer.door.tls import Tls, server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -224,7 +225,7 @@ async def serving(app: AsgiApp, *, pki: Pki | None = None, limits: Limits = QUIC
     server = Server(
         app,
         bind("127.0.0.1", 0),
-        tls=None if pki is None else pki.tls,
+        tls=None if pki is None else server_context(pki.tls),
         limits=limits,
         on_request_done=records.append,
     )

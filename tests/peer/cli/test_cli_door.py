@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import trustme
 
 import peer.cli.door
 from adapters.certificates import ensure_certificate
-from peer.cli.door import Door, pinned
+from peer.cli.door import Door, _pins, pinned
 from peer.cli.outcome import Failed, Refused
 from peer.folder import DataFolder, DoorRecord, FolderUnusable, NoDoor, is_held
 from tests.peer.cli.conftest import FakeDoor, serve_door
@@ -29,6 +30,12 @@ STATUS = "GET /admin/status"
 
 def ask(data: Path) -> object:
     return trio.run(Door.find(data).get, "/admin/status")
+
+
+def context_of(certificate: Path) -> ssl.SSLContext:
+    """What the command line trusts of a door that recorded a file alone."""
+    record = DoorRecord(endpoint="", listen=(), certificate=str(certificate), pid=1, version="")
+    return pinned(certificate, _pins(record, certificate))
 
 
 def own_certificate(folder: Path, host: str = "127.0.0.1") -> Path:
@@ -183,13 +190,13 @@ def test_a_door_without_tls_where_tls_was_recorded_is_told(data: Path, tmp_path:
 
 def test_a_certificate_that_is_gone_or_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="cannot read the peer's certificate"):
-        pinned(tmp_path / "gone.pem")
+        context_of(tmp_path / "gone.pem")
     (tmp_path / "none.pem").write_text("nothing")
     with pytest.raises(Failed, match="holds no certificate"):
-        pinned(tmp_path / "none.pem")
+        context_of(tmp_path / "none.pem")
     (tmp_path / "bad.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     with pytest.raises(Failed, match="cannot read the peer's certificate"):
-        pinned(tmp_path / "bad.pem")
+        context_of(tmp_path / "bad.pem")
 
 
 def test_proxies_and_bundles_of_the_environment_have_no_say(

@@ -16,8 +16,9 @@ import trio
 import trio.testing
 
 from peer.door.http1 import Http1
-from peer.door.limits import Limits, RequestRecord, Tls
+from peer.door.limits import Limits, RequestRecord
 from peer.door.server import Server, bind
+from peer.door.tls import Tls, server_context
 from tests.support.doorapps import Flood, Waiting, ok, reply, ticking
 from tests.support.rawhttp import GET, HANG, HOST, QUICK, Door, Pki, serving, within
 
@@ -259,7 +260,7 @@ async def test_those_who_are_refused_are_bounded_too() -> None:
 async def test_a_new_certificate_is_for_new_connections(some_pki: Pki, tmp_path: Path) -> None:
     other = Pki.make(tmp_path / "other")
     async with serving(ok, pki=some_pki, limits=QUICK) as door, door.dial() as old:
-        door.server.reload_certificate(other.tls)
+        door.server.show(server_context(other.tls))
         async with door.dial(client=other.client) as new:
             for wire in (old, new):
                 await wire.send(GET)
@@ -269,20 +270,18 @@ async def test_a_new_certificate_is_for_new_connections(some_pki: Pki, tmp_path:
                 pass
 
 
-async def test_a_certificate_that_does_not_load_changes_nothing(some_pki: Pki, tmp_path: Path) -> None:
+def test_a_certificate_without_its_own_key_does_not_load(some_pki: Pki, tmp_path: Path) -> None:
     other = Pki.make(tmp_path / "other")
-    async with serving(ok, pki=some_pki, limits=QUICK) as door:
-        with pytest.raises(OSError, match=r"(?i)mismatch"):
-            door.server.reload_certificate(Tls(other.tls.certificate, some_pki.tls.key))
-        with pytest.raises(FileNotFoundError):
-            door.server.reload_certificate(Tls(tmp_path / "none.pem", tmp_path / "none.pem"))
-        assert (await door.get()).status == 200
+    with pytest.raises(OSError, match=r"(?i)mismatch"):
+        server_context(Tls(other.tls.certificate, some_pki.tls.key))
+    with pytest.raises(FileNotFoundError):
+        server_context(Tls(tmp_path / "none.pem", tmp_path / "none.pem"))
 
 
-async def test_a_plain_server_has_no_certificate_to_reload(some_pki: Pki) -> None:
+async def test_a_plain_server_has_no_certificate_to_change(some_pki: Pki) -> None:
     async with serving(ok, limits=QUICK) as door:
         with pytest.raises(ValueError, match="without TLS"):
-            door.server.reload_certificate(some_pki.tls)
+            door.server.show(server_context(some_pki.tls))
 
 
 @pytest.mark.filterwarnings("ignore:.*TLSv1_1.*:DeprecationWarning")
@@ -372,7 +371,7 @@ async def test_cancelling_ends_everything_at_once(pki: Pki | None) -> None:
     server = Server(
         app,
         bind("127.0.0.1", 0),
-        tls=None if pki is None else pki.tls,
+        tls=None if pki is None else server_context(pki.tls),
         limits=limits,
         on_request_done=lambda record: None,
     )
