@@ -143,6 +143,11 @@ class Codes:
         self._expire()
         return self._by_user.get(user_code)
 
+    def waiting(self) -> tuple[Code, ...]:
+        """Sign-ins that wait, oldest first."""
+        self._expire()
+        return tuple(self._by_device.values())
+
     def ended(self, user_code_or_device_digest: str) -> State | None:
         """How a code ended that waits no more, while it is remembered."""
         return self._ended.get(user_code_or_device_digest)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from actors.approver import Approver, Registration
+from actors.approver import Approver, Registration, admitted
 from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, State, digest, normal_user_code
+from actors.keyends import KeyEnds, RevokedKeys
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
-from actors.messages.commands import PullImage
 from actors.rules.grants import check_grant, default_expiry
 from actors.rules.refusal import Refusal
-from actors.state.keys import Approved, Grant, Issued, Key, Revoked
+from actors.state.keys import Approved, Grant, Issued, Key
 from actors.store import Store
 from adapters.clock.port import Clock
 
@@ -61,22 +61,6 @@ class Waiting:
     seconds_left: int = 0
 
 
-@attrs.frozen
-class RevokedKeys:
-    """What a revoke did.
-
-    Args:
-        keys: those it closed.
-        closed_before: those that were closed already and left work running, which ends now.
-        kept: False where the disk did not keep it: after a restart the keys open again, and work that has not
-            ended by then runs on.
-    """
-
-    keys: tuple[Key, ...]
-    closed_before: tuple[Key, ...]
-    kept: bool
-
-
 class Registrar:
     """Decides on the loop, without a checkpoint between look and change; waits only for the disk."""
 
@@ -86,22 +70,29 @@ class Registrar:
         store: keeps the keys.
         clock: wall time, for when keys end.
         approver: who may approve, and what is granted.
-        closed: called with the holder whose key has just closed.
+        closed: called with the holder whose key has just closed, or whose work is to end now.
         """
         self._store = store
         self._clock = clock
         self._approver = approver
-        self._closed = closed
+        self.ends = KeyEnds(store, clock, closed)
+        self.began_ms = clock.now_ms()
+        """Since when it is remembered which key was used last."""
         self._codes = Codes(trio.current_time)
-        self._unkept: set[str] = set()
-        """Holders whose revoke is not known to be on the disk."""
+        self._used_ms: dict[str, int] = {}
 
     def authenticate(self, secret: str) -> Key | None:
         """The key of a secret, if it opens anything now."""
+        now = self._clock.now_ms()
         key = self._store.ring.by_digest(digest(secret))
-        if key is None or key.holder in self._unkept or not key.is_open(self._clock.now_ms()):
+        if key is None or self.ends.is_closing(key.holder) or not key.is_open(now):
             return None
+        self._used_ms[key.holder] = now
         return key
+
+    def last_used_ms(self, holder: str) -> int | None:
+        """When a key last opened a request, in memory alone; None is not since `began_ms`."""
+        return self._used_ms.get(holder)
 
     def seconds_left(self, key: Key) -> float:
         """How long a key still opens; infinity when it has no end."""
@@ -140,6 +131,29 @@ class Registrar:
             return Waiting(normal, self._ended(normal) or "unknown")
         return self._waiting(code)
 
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Sign-ins that wait for their approval, or whose agent has yet to fetch its key; oldest first."""
+        codes = self._codes.waiting()
+        known = {code.device_digest for code in codes}
+        # What was approved before a restart is known from the disk alone.
+        earlier = [a for a in self._store.ring.approvals() if a.device_digest not in known]
+        return (
+            *(self._approved_before(a) for a in earlier if not self._is_late(a)),
+            *(self._waiting(code) for code in codes),
+        )
+
+    def _approved_before(self, approved: Approved) -> Waiting:
+        age_seconds = (self._clock.now_ms() - approved.approved_ms) // 1000
+        return Waiting(
+            user_code=approved.user_code,
+            state="approved",
+            name=approved.name,
+            client_id=approved.client_id,
+            agent_label=approved.agent_label,
+            address=approved.address,
+            seconds_left=max(0, LIFETIME_SECONDS - age_seconds),
+        )
+
     def _waiting(self, code: Code) -> Waiting:
         return Waiting(
             user_code=code.user_code,
@@ -165,21 +179,34 @@ class Registrar:
     def _is_late(self, approved: Approved) -> bool:
         return self._clock.now_ms() - approved.approved_ms > LIFETIME_SECONDS * 1000
 
-    async def approve(self, user_code: str, grant: Grant) -> Approved:
+    async def approve(self, user_code: str, grant: Grant, *, proof: str) -> Approved:
         """Approve a waiting code; the device's next poll gets a key.
 
+        Args:
+            user_code: what waits.
+            grant: what is asked for it.
+            proof: whoever approves; `attest` took it.
+
         Raises:
-            Refusal: UNKNOWN_CODE, CODE_USED, CODE_DENIED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT; the
-                approver's own.
+            Refusal: UNKNOWN_CODE, CODE_USED, CODE_DENIED, CODE_EXPIRED, CODE_APPROVED, INVALID_GRANT,
+                NOT_ADMITTED, APPROVAL_UNAVAILABLE.
             NoRoom, JournalUnavailable: nothing was approved.
         """
         code = self._pending(user_code)
         normal = code.user_code
-        check_grant(grant, is_session=code.lifetime == "session")
-        granted = await self._approver.admit(
-            Registration(normal, code.name, code.client_id, code.agent_label, code.address), grant
+        is_session = code.lifetime == "session"
+        check_grant(grant, is_session=is_session)
+        registration = Registration(
+            user_code=normal,
+            name=code.name,
+            client_id=code.client_id,
+            agent_label=code.agent_label,
+            address=code.address,
+            is_session=is_session,
+            proof=proof,
         )
-        seconds = default_expiry(granted, is_session=code.lifetime == "session")
+        granted = await admitted(self._approver, registration, grant)
+        seconds = default_expiry(granted, is_session=is_session)
         approved = Approved(
             device_digest=code.device_digest,
             user_code=normal,
@@ -251,64 +278,12 @@ class Registrar:
         return await self._issue(approved, code)
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
-        """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
-
-        With `ends_work` also what keys of that name left running that were taken or given back before.
-
-        Raises:
-            Refusal: UNKNOWN_KEY.
-        """
-        now = self._clock.now_ms()
-        named = self._store.ring.named(name_or_holder)
-        # One that the disk did not keep is revoked again, so that this writes it.
-        keys = [k for k in named if k.revoked_ms is None or k.holder in self._unkept]
-        closed = [k for k in named if k not in keys and self._has_work(k.holder)]
-        if not keys and not (closed and ends_work):
-            raise _nothing_to_revoke(name_or_holder, is_known=bool(named), has_work=bool(closed))
-        if not ends_work:
-            closed = []
-        for key in keys:
-            self._unkept.add(key.holder)
-            self._close(key.holder, now, ends_work=ends_work)
-        for key in closed:
-            self._store.ring.close(key.holder, now, ends_work=True)
-        kept = True
-        for key in (*keys, *closed):
-            try:
-                await self._store.keys.append(
-                    Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work)
-                )
-            except (NoRoom, JournalUnavailable):
-                kept = False
-                continue
-            self._unkept.discard(key.holder)
-        return RevokedKeys(tuple(keys), tuple(closed), kept)
-
-    def _has_work(self, holder: str) -> bool:
-        """Whether anything runs under a key, or is fetched for it."""
-        world = self._store.world
-        holding = world.holding(holder)
-        return bool(holding.deployments or holding.jobs) or any(
-            isinstance(accepted.body, PullImage) and accepted.holder == holder
-            for accepted in world.unfinished.values()
-        )
+        """As `KeyEnds.revoke`."""
+        return await self.ends.revoke(name_or_holder, ends_work=ends_work)
 
     async def give_back(self, holder: str) -> Key:
-        """An agent returns its own key; its work runs on.
-
-        Raises:
-            NoRoom, JournalUnavailable: it is closed until the restart, and not kept.
-        """
-        now = self._clock.now_ms()
-        self._close(holder, now, ends_work=False)
-        await self._store.keys.append(Revoked(holder=holder, at_ms=now, by="agent", ends_work=False))
-        key = self._store.ring.get(holder)
-        assert key is not None
-        return key
-
-    def _close(self, holder: str, now: int, *, ends_work: bool) -> None:
-        self._store.ring.close(holder, now, ends_work=ends_work)
-        self._closed(holder)
+        """As `KeyEnds.give_back`."""
+        return await self.ends.give_back(holder)
 
     async def _issue(self, approved: Approved, code: Code | None) -> Credential:
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
@@ -355,18 +330,7 @@ def _no_code(user_code: str, state: str | None) -> Refusal:
             return Refusal("CODE_EXPIRED", f"{user_code} has run out; ask the agent to begin again")
         case _:
             return Refusal(
-                "UNKNOWN_CODE", f"no sign-in waits under {user_code or 'that code'}; look at it again"
+                "UNKNOWN_CODE",
+                f"no sign-in waits under {user_code or 'that code'}: look at it again; one that waited when "
+                "this peer was last started is gone, and its agent begins again",
             )
-
-
-def _nothing_to_revoke(name: str, *, is_known: bool, has_work: bool) -> Refusal:
-    if not is_known:
-        what = f"no key has the name or holder id {name}; best-peer status lists them"
-    elif has_work:
-        what = (
-            f"{name} was taken or given back before: its key opens nothing; what it left runs on, "
-            f"and best-peer revoke {name} ends it"
-        )
-    else:
-        what = f"{name} was taken or given back before: its key opens nothing, and nothing of it runs"
-    return Refusal("UNKNOWN_KEY", what)

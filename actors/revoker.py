@@ -18,7 +18,10 @@ RETRY_SECONDS = 5.0
 
 
 class Revoker:
-    """Looks when a key was taken back, and every few seconds while work of such keys still runs."""
+    """Looks when a key was taken back, and every few seconds while work of such keys still runs.
+
+    Also while the disk has not kept that one was.
+    """
 
     def __init__(self, house: House, tree: Tree) -> None:
         self._house = house
@@ -26,14 +29,18 @@ class Revoker:
 
     async def run(self, inbox: Mailbox[None]) -> None:
         """Serve for ever."""
+        ends = self._tree.registrar.ends
+        ends.take_up()
         while True:
-            for holder in self._house.store.ring.ending():
-                await self._end_work(holder)
-            wait = RETRY_SECONDS if self._house.store.ring.ending() else float("inf")
+            for holder in [h for h in self._house.store.ring.ending() if self._end_work(h)]:
+                await self._note_end(holder)
+            is_done = ends.keep_again() and not self._house.store.ring.ending()
+            wait = float("inf") if is_done else RETRY_SECONDS
             with trio.move_on_after(wait):
                 await inbox.receive()
 
-    async def _end_work(self, holder: str) -> None:
+    def _end_work(self, holder: str) -> bool:
+        """Ask what runs under a key to end; whether nothing does any more."""
         world = self._house.store.world
         holding = world.holding(holder)
         deployments, jobs = tuple(holding.deployments), tuple(holding.jobs)
@@ -41,11 +48,17 @@ class Revoker:
             self._tree.end_deployment(deployment, End(REVOKED))
         for job in jobs:
             self._tree.end_job(job, End(REVOKED))
-        if not end_pulls(self._house, holder) and not deployments and not jobs:
-            ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
-            # Without room it is not written down, and looked at again until it is.
-            with contextlib.suppress(NoRoom):
-                await self._house.store.keys.append(ended)
+        return not end_pulls(self._house, holder) and not deployments and not jobs
+
+    async def _note_end(self, holder: str) -> None:
+        # Only behind the revoke: alone on the disk it would spare the work of a key that opens again from the
+        # next one.
+        if not await self._tree.registrar.ends.was_kept(holder):
+            return
+        ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
+        # Without room it is not written down, and looked at again until it is.
+        with contextlib.suppress(NoRoom):
+            await self._house.store.keys.append(ended)
 
 
 def revoker_spec(house: House, tree: Tree) -> ChildSpec:

@@ -39,7 +39,7 @@ class Tree:
 
     def __init__(self, house: House, registrar: Registrar) -> None:
         self._house = house
-        self._registrar = registrar
+        self.registrar = registrar
         self._turns = Turns(AT_ONCE)
 
     def begin(self, accepted: Accepted) -> None:
@@ -108,7 +108,7 @@ class Tree:
         house.workers.spawn(orphans_spec(house))
 
     def _revoke_spec(self, accepted: Accepted) -> ChildSpec:
-        house, registrar = self._house, self._registrar
+        house, registrar = self._house, self.registrar
 
         class Revoke:
             async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002

@@ -17,6 +17,7 @@ from actors.kernel.mailbox import Mailbox
 from actors.kernel.workers import Workers
 from actors.messages.envelope import EnvelopeEncoder
 from actors.registrar import Registrar
+from actors.revoker import wake_revoker
 from actors.store import Store
 from actors.streams import Streams
 from actors.tree import Tree
@@ -142,12 +143,12 @@ def _put_together(
         pull=settings.pull,
     )
     streams = Streams(store)
-    registrar = Registrar(
-        store,
-        clock,
-        AdminTokenApprover(folder.admin_token),
-        closed=lambda holder: streams.end_all(holder, "the key has closed"),
-    )
+
+    def closed(holder: str) -> None:
+        streams.end_all(holder, "the key has closed")
+        wake_revoker(house)
+
+    registrar = Registrar(store, clock, AdminTokenApprover(folder.admin_token), closed)
     tree = Tree(house, registrar)
     desk = Desk(house, tree, commands_per_minute=settings.commands_per_minute)
     version = product_version()

@@ -63,6 +63,37 @@ def check_grant(grant: Grant, *, is_session: bool) -> Grant:
     return grant
 
 
+def wider(asked: Grant, granted: Grant) -> tuple[str, ...]:
+    """The options in which a grant goes beyond what was asked for; none where it is at most that.
+
+    A key's life is compared as it was asked: nothing said is without end, or a session's.
+    """
+    found = []
+    if "all" not in asked.scopes and not set(granted.scopes) <= set(asked.scopes):
+        found.append("--may")
+    found += [
+        option
+        for option, most, given in (
+            ("--memory", asked.memory_bytes, granted.memory_bytes),
+            ("--deployments", asked.deployments, granted.deployments),
+            ("--jobs", asked.jobs, granted.jobs),
+            ("--workspaces", asked.workspaces, granted.workspaces),
+            ("--expires", asked.expires_seconds, granted.expires_seconds),
+        )
+        if most is not None and (given is None or given > most)
+    ]
+    if _opens_jobs(granted) and not _opens_jobs(asked):
+        found.append("--open-jobs")
+    if asked.accelerators_only and not granted.accelerators_only:
+        found.append("--accelerators-only")
+    return tuple(found)
+
+
+def _opens_jobs(grant: Grant) -> bool:
+    # A key without a share is the owner's own: there is no box to open.
+    return grant.memory_bytes is None or grant.open_jobs
+
+
 def default_expiry(grant: Grant, *, is_session: bool) -> int | None:
     """Seconds a key lives from its issue; None is until revoked."""
     if grant.expires_seconds is not None:

@@ -80,6 +80,27 @@ class Key:
         return scope == "any" or self.sees_all or scope in self.grant.scopes
 
 
+Closer = Literal["owner", "agent"]
+"""Who ended a key: the machine's owner took it back, or its agent gave it back."""
+
+
+@attrs.frozen
+class Ending:
+    """How a key was ended, and what becomes of its work. Times are milliseconds since the epoch.
+
+    Args:
+        at_ms: when it closed.
+        by: who ended it first.
+        ends_work: whether what it runs must end; else that runs on.
+        work_ended_ms: when all of that was seen to have ended; None is not yet.
+    """
+
+    at_ms: int
+    by: Closer
+    ends_work: bool
+    work_ended_ms: int | None = None
+
+
 class Issued(msgspec.Struct, tag="issued", tag_field="record", kw_only=True):
     """A key was issued: its secret's digest, and what it may do."""
 
@@ -106,7 +127,7 @@ class Revoked(msgspec.Struct, tag="revoked", tag_field="record", kw_only=True):
 
     holder: str
     at_ms: int
-    by: Literal["owner", "agent"]
+    by: Closer
     ends_work: bool
 
 
@@ -133,8 +154,8 @@ class KeyRing:
         self._approved: dict[str, Approved] = {}
         self._used: dict[str, None] = {}
         """User codes whose key was issued, the latest last."""
+        self._endings: dict[str, Ending] = {}
         self._ending: set[str] = set()
-        self._work_ended: set[str] = set()
 
     def apply(self, record: KeyRecord) -> None:
         """Take a record that is durable."""
@@ -147,11 +168,10 @@ class KeyRing:
             case Approved():
                 self._approved[record.device_digest] = record
                 self._used.pop(record.user_code, None)
-            case Revoked(holder=holder, at_ms=at_ms, ends_work=ends_work):
-                self.close(holder, at_ms, ends_work=ends_work)
-            case WorkEnded(holder=holder):
-                self._ending.discard(holder)
-                self._work_ended.add(holder)
+            case Revoked(holder=holder, at_ms=at_ms, by=by, ends_work=ends_work):
+                self.close(holder, at_ms, ends_work=ends_work, by=by)
+            case WorkEnded(holder=holder, at_ms=at_ms):
+                self._end_work(holder, at_ms)
 
     def redeem(self, device_digest: str) -> None:
         """Take an approval out before its key is durable, so that it is redeemed once."""
@@ -161,15 +181,29 @@ class KeyRing:
             if len(self._used) > REMEMBERED_CODES:
                 del self._used[next(iter(self._used))]
 
-    def close(self, holder: str, at_ms: int, *, ends_work: bool) -> None:
-        """Close a key at once; also before the disk has kept it (F13)."""
+    def close(self, holder: str, at_ms: int, *, ends_work: bool, by: Closer = "owner") -> None:
+        """Close a key at once; also before the disk has kept it (F13). What is closed stays as it was."""
         key = self._keys.get(holder)
         if key is None:
             return
-        if key.revoked_ms is None:
+        ending = self._endings.get(holder)
+        if ending is None:
+            ending = Ending(at_ms, by, ends_work)
             self._keys[holder] = attrs.evolve(key, revoked_ms=at_ms)
-        if ends_work and holder not in self._work_ended:
+        self._endings[holder] = attrs.evolve(ending, ends_work=ending.ends_work or ends_work)
+        if ends_work and ending.work_ended_ms is None:
             self._ending.add(holder)
+
+    def _end_work(self, holder: str, at_ms: int) -> None:
+        ending = self._endings.get(holder)
+        # It is written after the revoke: of a key that is open it says nothing.
+        if ending is not None and ending.work_ended_ms is None:
+            self._endings[holder] = attrs.evolve(ending, work_ended_ms=at_ms)
+            self._ending.discard(holder)
+
+    def ending_of(self, holder: str) -> Ending | None:
+        """How a key was ended; None for one that was not, though its time may be over."""
+        return self._endings.get(holder)
 
     def by_digest(self, digest: str) -> Key | None:
         """The key whose secret has this digest, open or not."""
@@ -193,6 +227,10 @@ class KeyRing:
     def approved(self, device_digest: str) -> Approved | None:
         """An approval whose key was not fetched yet."""
         return self._approved.get(device_digest)
+
+    def approvals(self) -> tuple[Approved, ...]:
+        """Every approval whose key was not fetched yet, oldest first; also those that came too late."""
+        return tuple(self._approved.values())
 
     def approved_under(self, user_code: str) -> Approved | None:
         """The same by its user code; there are few, since each waits ten minutes at most for its device."""

@@ -9,12 +9,11 @@ from quart import Request, Response
 
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
-from actors.revoker import wake_revoker
 from actors.rules.grants import scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Key, Scope
 from peer.door.admin_wire import json_answer, read_body
-from peer.door.context import Door
+from peer.door.context import Door, bearer
 
 STOP_WAIT_SECONDS = 12.0
 """How long a revoke waits for the work to end before it names what has not."""
@@ -76,7 +75,8 @@ class KeysAdmin:
             accelerators_only=asked.accelerators_only,
         )
         try:
-            approved = await self._door.registrar.approve(asked.user_code, grant)
+            proof = bearer(request.headers.get("authorization")) or ""
+            approved = await self._door.registrar.approve(asked.user_code, grant, proof=proof)
         except NoRoom as full:
             raise Refusal(
                 "NO_ROOM",
@@ -121,7 +121,6 @@ class KeysAdmin:
         revoked = await self._door.registrar.revoke(asked.name, ends_work=not asked.keep_running)
         running: list[str] = []
         if not asked.keep_running:
-            wake_revoker(self._door.house)
             keys = (*revoked.keys, *revoked.closed_before)
             running = await self._wait_for_end([key.holder for key in keys])
         return json_answer(

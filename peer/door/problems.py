@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "UNAUTHORIZED": 401,
     "FORBIDDEN": 403,
     "ACCELERATORS_ONLY": 403,
+    "NOT_ADMITTED": 403,
     # What is not there, or not for this caller.
     "NOT_FOUND": 404,
     "UNKNOWN_DEPLOYMENT": 404,
@@ -74,6 +75,7 @@ STATUS: Mapping[str, int] = {
     "TOO_MANY_UNFINISHED": 503,
     "NO_ROOM": 503,
     "LOG_UNAVAILABLE": 503,
+    "APPROVAL_UNAVAILABLE": 503,
 }
 
 

@@ -229,7 +229,6 @@ class Household:
     async def revoke(self, key: Key) -> None:
         """Take a key back, as the owner would."""
         await self.registrar.revoke(key.holder, ends_work=True)
-        wake_revoker(self.house)
 
 
 @asynccontextmanager
@@ -273,7 +272,9 @@ async def open_house(
         gpu=wrap_gpu(gpu) if wrap_gpu else gpu,
         bounds=bounds or Bounds(),
     )
-    registrar = Registrar(store, clock, AdminTokenApprover("owner"), closed=lambda holder: None)
+    registrar = Registrar(
+        store, clock, AdminTokenApprover("owner"), closed=lambda holder: wake_revoker(house)
+    )
     tree = Tree(house, registrar)
     desk = Desk(house, tree, commands_per_minute=commands_per_minute)
     if prepare is not None:

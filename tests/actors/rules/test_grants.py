@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from actors.rules.grants import (
     check_grant,
     default_expiry,
     scopes_when_unsaid,
+    wider,
 )
 from actors.rules.refusal import Refusal
 from actors.state.keys import SCOPES, Grant
@@ -112,3 +114,54 @@ def test_what_is_granted_is_what_was_asked(seconds: int, is_session: bool) -> No
         assert check_grant(grant, is_session=is_session) is grant
     else:
         refused(is_session=is_session, expires_seconds=seconds)
+
+
+SHARED = Grant(
+    scopes=("deploy", "jobs"),
+    memory_bytes=10,
+    deployments=2,
+    jobs=3,
+    workspaces=4,
+    expires_seconds=60,
+    accelerators_only=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("option", "more"),
+    [
+        ("--may", {"scopes": ("deploy", "prompt")}),
+        ("--may", {"scopes": ("all",)}),
+        ("--memory", {"memory_bytes": 11}),
+        ("--deployments", {"deployments": 3}),
+        ("--deployments", {"deployments": None}),
+        ("--jobs", {"jobs": 4}),
+        ("--jobs", {"jobs": None}),
+        ("--workspaces", {"workspaces": 5}),
+        ("--expires", {"expires_seconds": 61}),
+        ("--expires", {"expires_seconds": None}),
+        ("--open-jobs", {"open_jobs": True}),
+        ("--accelerators-only", {"accelerators_only": False}),
+    ],
+)
+def test_each_way_in_which_a_grant_is_wider_is_named(option: str, more: dict[str, Any]) -> None:
+    """F15: an approver grants at most what was asked."""
+    assert wider(SHARED, attrs.evolve(SHARED, **more)) == (option,)
+    assert wider(SHARED, SHARED) == ()
+
+
+def test_a_key_without_a_share_is_wider_than_one_with_it_and_its_jobs_are_open() -> None:
+    assert wider(SHARED, attrs.evolve(SHARED, memory_bytes=None)) == ("--memory", "--open-jobs")
+
+
+@pytest.mark.parametrize(
+    "less",
+    [
+        {"scopes": ("prompt",)},
+        {"scopes": ("metrics",)},
+        {"memory_bytes": 1, "open_jobs": True},
+        {"deployments": 0, "jobs": 0, "workspaces": 0, "expires_seconds": 1, "accelerators_only": True},
+    ],
+)
+def test_less_than_everything_is_never_wider(less: dict[str, Any]) -> None:
+    assert wider(Grant(), attrs.evolve(Grant(), **less)) == ()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from actors.state.keys import (
     REMEMBERED_CODES,
     Approved,
+    Ending,
     Grant,
     Issued,
     Key,
@@ -73,9 +74,27 @@ def test_a_key_closes_before_the_disk_has_kept_its_revoke_and_once() -> None:
     assert found.revoked_ms == 3
 
 
-def test_work_seen_to_end_before_its_revoke_was_written_is_not_ended_again() -> None:
-    """Of several keys revoked together the second's work may be seen to end before its record is put."""
-    assert ring(issued(), WorkEnded(holder="h-1", at_ms=1), revoked()).ending() == ()
+def test_that_its_work_has_ended_says_nothing_of_a_key_that_is_open() -> None:
+    """It would spare what the key runs from the revoke that comes."""
+    assert ring(issued(), WorkEnded(holder="h-1", at_ms=1), revoked()).ending() == ("h-1",)
+
+
+def test_how_a_key_ended_is_told_and_when_its_work_had() -> None:
+    """Easily missed 20: the key's line says when it has ended."""
+    made = ring(issued(), issued("h-2"))
+    assert made.ending_of("h-1") is None
+    made.apply(revoked(at_ms=5))
+    assert made.ending_of("h-1") == Ending(5, "owner", ends_work=True)
+    made.apply(WorkEnded(holder="h-1", at_ms=9))
+    made.apply(WorkEnded(holder="h-1", at_ms=11))
+    made.apply(revoked(at_ms=12))
+    assert made.ending_of("h-1") == Ending(5, "owner", ends_work=True, work_ended_ms=9)
+    assert made.ending() == ()
+    made.apply(Revoked(holder="h-2", at_ms=6, by="agent", ends_work=False))
+    assert made.ending_of("h-2") == Ending(6, "agent", ends_work=False)
+    made.apply(revoked("h-2", at_ms=8))
+    assert made.ending_of("h-2") == Ending(6, "agent", ends_work=True)
+    assert made.ending() == ("h-2",)
 
 
 def test_a_revoke_of_nobody_changes_nothing() -> None:

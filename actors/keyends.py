@@ -1,0 +1,194 @@
+"""Ends keys: taken back by the owner, given back by an agent (F13).
+
+A key closes at once, before the disk is asked; what the disk did not keep is tried again. Whoever asked may
+leave: what was begun goes on without them.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+import attrs
+import msgspec
+
+from actors.log.journal import Batch, JournalUnavailable
+from actors.log.linefile import NoRoom
+from actors.messages.commands import PullImage
+from actors.rules.refusal import Refusal
+from actors.state.keys import Key, KeyRecord, Revoked
+from actors.store import Store
+from adapters.clock.port import Clock
+
+
+@attrs.frozen
+class RevokedKeys:
+    """What a revoke did.
+
+    Args:
+        keys: those it closed.
+        closed_before: those that were closed already and left work running, which ends now.
+        kept: False where the disk did not keep it: after a restart the keys open again, and work that has not
+            ended by then runs on. The peer goes on trying to keep it.
+    """
+
+    keys: tuple[Key, ...]
+    closed_before: tuple[Key, ...]
+    kept: bool
+
+
+@attrs.frozen(eq=False)
+class _Wish:
+    """That a key be closed, and what the disk has said to it.
+
+    Args:
+        record: what is to be written.
+        batch: what it waits in; None where it could not be put.
+        reopens: whether the key would open again without it.
+    """
+
+    record: Revoked
+    batch: Batch[KeyRecord] | None
+    reopens: bool
+
+    @property
+    def is_kept(self) -> bool:
+        return self.batch is not None and self.batch.event.is_set() and self.batch.error is None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.batch is None or self.batch.error is not None
+
+
+class KeyEnds:
+    """The keys of one door as they close."""
+
+    def __init__(self, store: Store, clock: Clock, closed: Callable[[str], None]) -> None:
+        """Args:
+
+        store: keeps the keys.
+        clock: wall time, for when they closed.
+        closed: called with the holder whose key has just closed, or whose work is to end now.
+        """
+        self._store = store
+        self._clock = clock
+        self._closed = closed
+        self._wishes: dict[str, _Wish] = {}
+        """By holder, until they are seen to be kept. Not in the fold, which a log that is opened anew makes from
+        the disk."""
+
+    def is_closing(self, holder: str) -> bool:
+        """Whether a key was closed that the disk may still call open."""
+        wish = self._wishes.get(holder)
+        return wish is not None and wish.reopens and not wish.is_kept
+
+    async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
+        """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
+
+        With `ends_work` also what keys of that name left running that were taken or given back before.
+        Cancelling the wait loses the answer alone.
+
+        Raises:
+            Refusal: UNKNOWN_KEY.
+        """
+        named = self._store.ring.named(name_or_holder)
+        # One that the disk did not keep is revoked again, so that this writes it.
+        keys = [k for k in named if k.revoked_ms is None or self.is_closing(k.holder)]
+        closed = [k for k in named if k not in keys and self._has_work(k.holder)]
+        if not keys and not (closed and ends_work):
+            raise _nothing_to_revoke(name_or_holder, is_known=bool(named), has_work=bool(closed))
+        if not ends_work:
+            closed = []
+        now = self._clock.now_ms()
+        # All are put before the first is waited for: they reach the disk though nobody waits any more.
+        wishes = [
+            self._close(Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work))
+            for key in (*keys, *closed)
+        ]
+        kept = [await _was_kept(wish) for wish in wishes]
+        return RevokedKeys(tuple(keys), tuple(closed), all(kept))
+
+    async def was_kept(self, holder: str) -> bool:
+        """Wait until the disk has said whether it kept that a key was closed, and what it said."""
+        wish = self._wishes.get(holder)
+        return wish is None or await _was_kept(wish)
+
+    async def give_back(self, holder: str) -> Key:
+        """An agent returns its own key; its work runs on.
+
+        Raises:
+            NoRoom, JournalUnavailable: it is closed, and not kept yet.
+        """
+        wish = self._close(Revoked(holder=holder, at_ms=self._clock.now_ms(), by="agent", ends_work=False))
+        if wish.batch is None:
+            raise JournalUnavailable("the log takes nothing now")
+        await wish.batch.wait()
+        key = self._store.ring.get(holder)
+        assert key is not None
+        return key
+
+    def take_up(self) -> None:
+        """The fold may be new: close in it what the disk does not know of."""
+        for wish in tuple(self._wishes.values()):
+            if not wish.is_kept:
+                self._fold(wish.record)
+
+    def keep_again(self) -> bool:
+        """Put once more what the disk did not keep; whether all is kept."""
+        for holder, wish in tuple(self._wishes.items()):
+            if wish.is_kept:
+                del self._wishes[holder]
+            elif wish.is_lost:
+                self._wishes[holder] = self._put(wish.record, reopens=wish.reopens)
+        return not self._wishes
+
+    def _close(self, record: Revoked) -> _Wish:
+        """Close a key now, and have it written. Never a checkpoint."""
+        key = self._store.ring.get(record.holder)
+        reopens = key is not None and key.revoked_ms is None
+        before = self._wishes.get(record.holder)
+        if before is not None and not before.is_kept:
+            # One record says both.
+            ends_work = record.ends_work or before.record.ends_work
+            record = msgspec.structs.replace(before.record, ends_work=ends_work)
+            reopens = reopens or before.reopens
+        self._fold(record)
+        wish = self._wishes[record.holder] = self._put(record, reopens=reopens)
+        return wish
+
+    def _fold(self, record: Revoked) -> None:
+        self._store.ring.close(record.holder, record.at_ms, ends_work=record.ends_work, by=record.by)
+        self._closed(record.holder)
+
+    def _put(self, record: Revoked, *, reopens: bool) -> _Wish:
+        try:
+            return _Wish(record, self._store.keys.put(record), reopens)
+        except JournalUnavailable:
+            return _Wish(record, None, reopens)
+
+    def _has_work(self, holder: str) -> bool:
+        """Whether anything runs under a key, or is fetched for it."""
+        world = self._store.world
+        holding = world.holding(holder)
+        return bool(holding.deployments or holding.jobs) or any(
+            isinstance(accepted.body, PullImage) and accepted.holder == holder
+            for accepted in world.unfinished.values()
+        )
+
+
+async def _was_kept(wish: _Wish) -> bool:
+    if wish.batch is not None:
+        with contextlib.suppress(NoRoom, JournalUnavailable):
+            await wish.batch.wait()
+    return wish.is_kept
+
+
+def _nothing_to_revoke(name: str, *, is_known: bool, has_work: bool) -> Refusal:
+    if not is_known:
+        what = f"no key has the name or holder id {name}; best-peer keys lists them"
+    elif has_work:
+        what = (
+            f"{name} was taken or given back before: its key opens nothing; what it left runs on, "
+            f"and best-peer revoke {name} ends it"
+        )
+    else:
+        what = f"{name} was taken or given back before: its key opens nothing, and nothing of it runs"
+    return Refusal("UNKNOWN_KEY", what)
