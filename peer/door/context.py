@@ -63,9 +63,30 @@ class Door:
     ) -> Key:
         """The open key in one of the two header values; its holder is noted for the request's log line.
 
+        Every path but the metrics' gets its key from here, so that a collector's opens none of them.
+
         Raises:
             Refusal: UNAUTHORIZED; FORBIDDEN for a collector's key, which opens the metrics alone.
         """
+        key = self._known(api_key, authorization, state)
+        if key.is_metrics_only:
+            raise Refusal(
+                "FORBIDDEN",
+                "this key was approved for metrics alone and opens nothing else",
+                scopes=list(key.grant.scopes),
+            )
+        return key
+
+    def metrics_key_of(self, request: Request) -> Key:
+        """The open key that a request for the metrics carries: any, a collector's too (F36).
+
+        Raises:
+            Refusal: UNAUTHORIZED.
+        """
+        headers = request.headers
+        return self._known(headers.get("x-api-key"), headers.get("authorization"), request.scope["state"])
+
+    def _known(self, api_key: str | None, authorization: str | None, state: MutableMapping[str, Any]) -> Key:
         secret = api_key or bearer(authorization)
         if secret is None:
             raise unauthorized(self.manifest_url, "no key came with this")
@@ -75,12 +96,6 @@ class Door:
                 self.manifest_url, "this key opens nothing: it is unknown, has run out or was taken back"
             )
         state["holder"] = key.holder
-        if key.is_metrics_only:
-            raise Refusal(
-                "FORBIDDEN",
-                "this key was approved for metrics alone and opens nothing else",
-                scopes=list(key.grant.scopes),
-            )
         return key
 
 

@@ -23,6 +23,8 @@ from peer.door.events import get_events
 from peer.door.ingest import serve_command
 from peer.door.limits import Refusal as ServerRefusal
 from peer.door.manifest import DEVICE_AUTHORIZATION_PATH, TOKEN_PATH, SignInGuidance
+from peer.door.metrics import PATH as METRICS_PATH
+from peer.door.metrics import Metrics
 from peer.door.problems import JSON, Send, error_body, refusal_answer, send_answer
 from peer.door.public import PublicPace
 from peer.door.signin import PAGE_PATH, SignIn, flat_refusal, sign_in_too_often
@@ -73,7 +75,10 @@ class DoorApp:
 
     def reword(self, path: str, refusal: ServerRefusal) -> ServerRefusal:
         """A refusal of the server's own, at a path as it arrived, as that path's clients read it (R15)."""
-        return flat_refusal(refusal) if self._own(path) in SIGN_IN else refusal
+        own = self._own(path)
+        if own == COMMANDS_PATH and refusal.code == "PAYLOAD_TOO_LARGE":
+            self._door.desk.counts.refuse(None, refusal.code)
+        return flat_refusal(refusal) if own in SIGN_IN else refusal
 
     def _own(self, path: str) -> str:
         """A path without the endpoint's own."""
@@ -123,16 +128,17 @@ def _quart(door: Door) -> QuartTrio:
     )
     # Else //commands is redirected, which loses a POST's body on its way.
     app.url_map.merge_slashes = False
-    _protocol_routes(app, door)
+    machine = Machine(door.house)
+    _protocol_routes(app, door, machine)
+    _metrics_route(app, Metrics(door, machine))
     _sign_in_routes(app, door)
     _admin_routes(app, door)
     _error_handlers(app)
     return app
 
 
-def _protocol_routes(app: QuartTrio, door: Door) -> None:
+def _protocol_routes(app: QuartTrio, door: Door, machine: Machine) -> None:
     catalogue = door.catalogue
-    machine = Machine(door.house)
 
     @app.get(WELL_KNOWN)
     async def manifest() -> Response:
@@ -180,6 +186,12 @@ def _protocol_routes(app: QuartTrio, door: Door) -> None:
     async def workflow(workflow: str) -> Response:
         door.key_of(_request())
         return _document(catalogue.workflow_document(workflow), JSON)
+
+
+def _metrics_route(app: QuartTrio, metrics: Metrics) -> None:
+    @app.get(METRICS_PATH)
+    async def scrape() -> Response:
+        return await metrics.answer(_request())
 
 
 def _sign_in_routes(app: QuartTrio, door: Door) -> None:
