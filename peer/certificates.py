@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(f"{ROOT}.peer")
 
 NAME: Final = "certificate"
-LOOK_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 5.0
 """How often the keeper looks. A machine's sleep does not count, so it is also how soon after one it does."""
 PATIENCE_SECONDS: Final = 20.0
 """How long files may take to be read: an operator's may lie on another machine's disk."""

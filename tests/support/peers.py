@@ -75,6 +75,7 @@ class OpenDoor:
     admin_token: str = attrs.field(repr=False)
     tls: ssl.SSLContext
     services: Services
+    front: lifecycle.Front
     _clients: list[httpx.AsyncClient] = attrs.field(factory=list)
 
     @property
@@ -171,7 +172,7 @@ async def open_door(
                 ]
             )
             trusted = plain_tls() if shown is None else ssl.create_default_context(cafile=shown.certificate)
-            door = OpenDoor(made, str(chosen.endpoint), data.admin_token, trusted, services)
+            door = OpenDoor(made, str(chosen.endpoint), data.admin_token, trusted, services, front)
             async with trio.open_nursery() as nursery:
                 await nursery.start(services.run)
                 try:
