@@ -13,6 +13,7 @@ from rich.box import Box
 
 from peer.cli import models
 from peer.cli.approve import approve
+from peer.cli.check import check
 from peer.cli.deny import deny
 from peer.cli.events import events
 from peer.cli.outcome import Refused
@@ -74,7 +75,7 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    for command in (approve, deny, revoke, status, events):
+    for command in (approve, deny, revoke, status, events, check):
         app.command(command)
     of_models = App(
         name="models",

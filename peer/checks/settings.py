@@ -1,0 +1,91 @@
+"""The settings that a start here would take, and what is wrong with them (F33)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from peer.checks.line import ok, problem, warning
+from peer.setting import SettingsError
+from peer.settings import Settings
+from peer.settings_checks import in_the_clear
+from peer.settings_names import INSTALLER, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from peer.checks.line import Line
+
+SETTINGS: Final = "settings"
+MAX_TRIES: Final = 8
+"""Each takes away every variable that was refused; what is refused then was hidden behind them."""
+
+
+def read(environ: Mapping[str, str]) -> tuple[Settings, tuple[Line, ...]]:
+    """The settings, without those that are wrong, and the lines for what is wrong.
+
+    Everything else is looked at with what is left, so that one typing error does not hide the machine.
+
+    Args:
+        environ: the environment to read.
+    """
+    left, lines = dict(environ), []
+    for _ in range(MAX_TRIES):
+        try:
+            settings = Settings.read(left)
+        except SettingsError as error:
+            for each in error.problems:
+                what, _, fix = str(each).rpartition("; ")
+                lines.append(problem(SETTINGS, what, fix))
+                for name in {each.variable, *each.involves}:
+                    left.pop(name, None)
+        else:
+            return settings, (*lines, *_judge(settings, environ, is_good=not lines))
+    # Only what the machine itself lacks is left, a home for instance.
+    return Settings.read({"HOME": "/"}), tuple(lines)
+
+
+def _judge(settings: Settings, environ: Mapping[str, str], *, is_good: bool) -> list[Line]:
+    lines = []
+    for each in settings.unknown:
+        what, _, fix = each.rpartition(": ")
+        lines.append(warning(SETTINGS, what, fix))
+    if in_the_clear(settings):
+        lines.append(
+            warning(
+                SETTINGS,
+                f"{settings.endpoint} is served in the clear, since BEST_PEER_CLEARTEXT=vpn is set",
+                "see that a VPN encrypts every hop, or set BEST_PEER_ENDPOINT to an https:// address",
+            )
+        )
+    if is_good and not lines:
+        named = sorted(n for n in environ if n.startswith(PREFIX) and n not in INSTALLER)
+        shown = f"{', '.join(named)}, and the defaults for the rest" if named else "the defaults"
+        lines.append(ok(SETTINGS, f"they are valid: {shown}"))
+    return lines
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """The variables of a file such as systemd's ``EnvironmentFile=`` takes.
+
+    Args:
+        path: lines ``NAME=value``, values quoted or not; ``#`` and ``;`` begin comments.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: a line is none of these; the text says which.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text[0] in "#;":
+            continue
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name.isidentifier():
+            # What stands there may be a secret that lost its name.
+            raise ValueError(f"line {number} of {path} is no NAME=value")
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        found[name] = value
+    return found
