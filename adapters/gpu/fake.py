@@ -6,7 +6,15 @@ from typing import Final
 import attrs
 import trio
 
-from adapters.gpu.port import Api, Condition, Device, DeviceProcess, DriverFault, GpuState
+from adapters.gpu.port import (
+    Api,
+    Condition,
+    Device,
+    DeviceProcess,
+    DriverFault,
+    GpuState,
+    Program,
+)
 
 GIB: Final = 1024**3
 
@@ -74,6 +82,12 @@ class FakeGpu:
     held: dict[str, tuple[DeviceProcess, ...] | None] = attrs.field(factory=dict)
     used: dict[int, int] = attrs.field(factory=dict)
     """What processes hold of the host's memory, by pid; unknown for those that are not named."""
+    others: dict[int, Program] = attrs.field(factory=dict)
+    """Which processes numbers name now; one that is not named here has named the same one since boot."""
+    ended: set[int] = attrs.field(factory=set)
+    """Numbers that name no process."""
+    is_machines: bool = True
+    """Whether it is to be known at all which processes numbers name."""
     reads: int = attrs.field(default=0, init=False)
     _away: tuple[Condition, DriverFault] | None = attrs.field(default=None, init=False)
     _lost: dict[str, tuple[Condition, str]] = attrs.field(factory=dict, init=False)
@@ -95,10 +109,15 @@ class FakeGpu:
         """What `held` says of each card; unknown where the driver or the card is away."""
         await trio.lowlevel.checkpoint()
         return {
-            d.uuid: self.held.get(d.uuid, ()) if self._away is None and d.uuid not in self._lost else None
+            d.uuid: self._listed(d.uuid) if self._away is None and d.uuid not in self._lost else None
             for d in self.shown
             if not d.is_cpu
         }
+
+    async def programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
+        """As it was made to be: every number names a process, save those that have ended."""
+        await trio.lowlevel.checkpoint()
+        return {pid: self._program(pid) for pid in pids - self.ended} if self.is_machines else None
 
     async def host_memory(self, pids: frozenset[int]) -> int | None:
         """What `used` says of them together; None when it says nothing of one."""
@@ -120,6 +139,20 @@ class FakeGpu:
     def hold(self, uuid: str, *processes: DeviceProcess) -> None:
         """Have these run on a card from now on, and no other."""
         self.held[uuid] = processes
+
+    def _listed(self, uuid: str) -> tuple[DeviceProcess, ...] | None:
+        held = self.held.get(uuid, ())
+        if held is None or not self.is_machines:
+            return held
+        return tuple(
+            attrs.evolve(p, is_gone=True)
+            if p.pid in self.ended
+            else attrs.evolve(p, program=self._program(p.pid))
+            for p in held
+        )
+
+    def _program(self, pid: int) -> Program:
+        return self.others.get(pid) or Program(1, f"program-{pid}")
 
     def lose_driver(self) -> None:
         """Have the driver be gone."""

@@ -6,6 +6,7 @@ that a thread reads them.
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 import attrs
 import trio
 
-from adapters.gpu.port import Api, Device, DeviceProcess, GpuState
+from adapters.gpu.port import Api, Device, DeviceProcess, GpuState, Program
 
 KIB: Final = 1024
 LEAST_SECONDS: Final = 0.2
@@ -24,6 +25,13 @@ MAX_FILE: Final = 1024 * 1024
 """Bytes read of one kernel file; a machine with very many cores says much of each."""
 
 _HELD: Final = (b"RssAnon:", b"RssShmem:")
+
+MACHINES_PIDS: Final = "pid:[4026531836]"
+"""The name of the pid namespace in which a machine's drivers number processes (PROC_PID_INIT_INO)."""
+
+_STATE: Final = 0
+_START: Final = 19
+"""Fields of /proc/PID/stat counted from the one after the name (proc_pid_stat(5): 3 and 22)."""
 
 _VENDORS: Final = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "Apple": "apple"}
 
@@ -64,6 +72,10 @@ class HostGpu:
         await trio.lowlevel.checkpoint()
         return {}
 
+    async def programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
+        """From /proc; None where there is none, or it numbers a container's processes alone."""
+        return await trio.to_thread.run_sync(self._programs, pids, limiter=self._thread)
+
     async def host_memory(self, pids: frozenset[int]) -> int | None:
         """What is theirs alone or shared between programs, and no file's: a file's can be read again."""
         return await trio.to_thread.run_sync(self._held, pids, limiter=self._thread)
@@ -72,6 +84,26 @@ class HostGpu:
     def state(self) -> GpuState:
         """No driver is asked."""
         return GpuState("none")
+
+    def _programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
+        try:
+            if os.readlink(self.proc / "self/ns/pid") != MACHINES_PIDS:
+                return None
+        except OSError:
+            return None
+        found = ((pid, self._program(pid)) for pid in pids)
+        return {pid: program for pid, program in found if program is not None}
+
+    def _program(self, pid: int) -> Program | None:
+        raw = _text(self.proc / str(pid) / "stat")
+        # The name stands in brackets and may hold brackets and spaces itself: the last one closes it.
+        before, _, after = raw.rpartition(")")
+        fields = after.split()
+        # What has ended and waits to be asked for its end holds nothing any more.
+        if len(fields) <= _START or fields[_STATE] in ("Z", "X", "x"):
+            return None
+        name = before.partition("(")[2]
+        return Program(int(fields[_START]), name if name.isprintable() else None)
 
     def _held(self, pids: frozenset[int]) -> int | None:
         found = [self._held_by(pid) for pid in pids]
@@ -185,6 +217,13 @@ class HostGpu:
 
     def _read(self, name: str) -> str:
         return _text(self.proc / name)
+
+
+def boot_ticks() -> int:
+    """Now, as `Program.started` counts; it counts on while the machine sleeps."""
+    if sys.platform != "linux":
+        raise OSError("this system does not count ticks since its boot")
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def _text(path: Path) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import attrs
 
-from adapters.gpu.port import Device, DeviceProcess, Gpu, GpuState
+from adapters.gpu.host import boot_ticks
+from adapters.gpu.port import Device, DeviceProcess, Gpu, GpuState, Program
 
 
 @attrs.frozen
@@ -24,8 +25,21 @@ class JoinedGpu:
         return (*await self.cards.devices(), *await self.host.devices())
 
     async def processes(self) -> Mapping[str, tuple[DeviceProcess, ...] | None]:
-        """What runs on the cards."""
-        return await self.cards.processes()
+        """What runs on the cards, as the driver says, and which processes those are, as the system does."""
+        asked = boot_ticks()
+        listed = await self.cards.processes()
+        pids = frozenset(one.pid for found in listed.values() for one in found or ())
+        programs = await self.host.programs(pids) if pids else {}
+        if programs is None:
+            return listed
+        return {
+            uuid: None if found is None else tuple(_known(one, programs.get(one.pid), asked) for one in found)
+            for uuid, found in listed.items()
+        }
+
+    async def programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
+        """As the system says."""
+        return await self.host.programs(pids)
 
     async def host_memory(self, pids: frozenset[int]) -> int | None:
         """As the system says."""
@@ -35,3 +49,10 @@ class JoinedGpu:
     def state(self) -> GpuState:
         """What the latest reading said of the cards' driver."""
         return self.cards.state
+
+
+def _known(listed: DeviceProcess, program: Program | None, asked: int) -> DeviceProcess:
+    # Within a tick nobody can tell which was first: then it is taken for the one that was listed.
+    if program is None or program.started > asked:
+        return attrs.evolve(listed, is_gone=True)
+    return attrs.evolve(listed, program=program)

@@ -102,6 +102,10 @@ class NvmlGpu:
         sweep, late = await self._reading("processes", self.patience)
         return self._picture.processes(sweep, late)
 
+    async def programs(self, pids: frozenset[int]) -> None:  # noqa: ARG002
+        """Not the driver's to know."""
+        await trio.lowlevel.checkpoint()
+
     async def host_memory(self, pids: frozenset[int]) -> int | None:  # noqa: ARG002
         """Not the driver's to know."""
         await trio.lowlevel.checkpoint()

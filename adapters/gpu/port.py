@@ -105,6 +105,19 @@ class Device:
 
 
 @attrs.frozen
+class Program:
+    """Which process a number names now.
+
+    Args:
+        started: when it started, in ticks since boot: a number is used again, a number with its start is not.
+        name: what the kernel calls it, for the owner's eyes; None where that is not to be known.
+    """
+
+    started: int
+    name: str | None = None
+
+
+@attrs.frozen
 class DeviceProcess:
     """A program that the driver sees on a device.
 
@@ -114,12 +127,17 @@ class DeviceProcess:
         kind: what it uses the device for; a program that does both is one, and its memory is told once.
         utilisation_ratio: what it used of the device's compute in the last seconds, 0 to 1; None where the
             driver does not say, as for every program on a MIG instance.
+        program: which process the number named when the driver was asked; None where that is not to be known.
+        is_gone: no process of that number lives, or only one that is younger than the driver's answer: what
+            the driver still lists is being given back, or is stuck.
     """
 
     pid: int
     memory_bytes: int | None
     kind: ProcessKind
     utilisation_ratio: float | None = None
+    program: Program | None = None
+    is_gone: bool = False
 
 
 @attrs.frozen
@@ -179,6 +197,13 @@ class Gpu(Protocol):
         """Read what runs on every accelerator now, by the device's UUID.
 
         None is unknown: the driver did not say, or not all of it. An empty tuple is nobody.
+        """
+        ...
+
+    async def programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
+        """Which processes of the host these numbers name now; one that names none is left out.
+
+        None where the system does not say, or numbers processes in another way than its drivers do.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Made-up devices do what a test tells them, and the processor is there whatever they do."""
 
 from adapters.gpu.fake import GIB, FakeGpu, cpu_device, cuda_device
-from adapters.gpu.port import DeviceProcess
+from adapters.gpu.port import DeviceProcess, Program
 
 
 async def test_a_made_up_driver_that_does_not_answer_is_late() -> None:
@@ -35,9 +35,27 @@ async def test_made_up_programs_are_held_where_they_were_put() -> None:
     gpu.held[second.uuid] = None
 
     assert await gpu.processes() == {
-        first.uuid: (DeviceProcess(1, GIB, "both", 0.5),),
+        first.uuid: (DeviceProcess(1, GIB, "both", 0.5, Program(1, "program-1")),),
         second.uuid: None,
         third.uuid: (),
     }
     gpu.hold(first.uuid)
     assert (await gpu.processes())[first.uuid] == ()
+
+
+async def test_made_up_numbers_name_processes_until_they_are_ended_or_used_again() -> None:
+    gpu = FakeGpu((cuda_device(), cpu_device()))
+    gpu.hold(cuda_device().uuid, *(DeviceProcess(pid, GIB, "compute") for pid in (1, 2, 3)))
+    gpu.ended.add(2)
+    gpu.others[3] = Program(9, "another")
+
+    first, second, third = (await gpu.processes())[cuda_device().uuid] or ()
+
+    assert (first.program, first.is_gone) == (Program(1, "program-1"), False)
+    assert (second.program, second.is_gone) == (None, True)
+    assert third.program == Program(9, "another")
+    assert await gpu.programs(frozenset({1, 2, 3})) == {1: first.program, 3: third.program}
+
+    gpu.is_machines = False
+    assert await gpu.programs(frozenset({1})) is None
+    assert [p.program for p in (await gpu.processes())[cuda_device().uuid] or ()] == [None] * 3

@@ -1,5 +1,6 @@
 """What every reader of devices promises, kept by the real ones and by the fake."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class Machine:
 
 def _nvml(driver: NvmlDriver) -> Machine:
     driver.cards = [card(0), card(1)]
-    driver.cards[0].processes = [Process(7, GIB)]
+    driver.cards[0].processes = [Process(os.getpid(), GIB)]
     driver.cards[1].mig = (1, 7)
     driver.cards[1].instances = [Instance("MIG-a")]
     driver.write()
@@ -62,7 +63,7 @@ def _nvml(driver: NvmlDriver) -> Machine:
 
 def _fake() -> Machine:
     gpu = FakeGpu((cuda_device(0), mig_device(1), cpu_device()))
-    gpu.hold(cuda_device(0).uuid, DeviceProcess(7, GIB, "compute"))
+    gpu.hold(cuda_device(0).uuid, DeviceProcess(os.getpid(), GIB, "compute"))
     return Machine(gpu, True, True, gpu.lose_driver, gpu.bring_back, lambda: gpu.lose(cuda_device(0).uuid))
 
 
@@ -105,8 +106,19 @@ async def test_programs_are_told_of_every_accelerator_and_of_no_processor(machin
     assert set(processes) == {device.uuid for device in devices if not device.is_cpu}
     if machine.has_cards:
         first, second = (processes[device.uuid] for device in devices[:2])
-        assert first == (DeviceProcess(7, GIB, "compute"),)
+        assert first is not None
+        assert [attrs.evolve(p, program=None) for p in first] == [DeviceProcess(os.getpid(), GIB, "compute")]
         assert second == ()
+
+
+async def test_a_program_is_told_by_its_number_and_its_start_or_not_at_all(machine: Machine) -> None:
+    pid = os.getpid()
+    programs = await machine.gpu.programs(frozenset({pid}))
+
+    listed = [one for found in (await machine.gpu.processes()).values() for one in found or ()]
+    for one in listed:
+        assert not one.is_gone
+        assert one.program == (None if programs is None else programs[pid])
 
 
 async def test_a_driver_is_told_of_where_there_is_one(machine: Machine) -> None:

@@ -1,13 +1,14 @@
 """The host's processor and memory as a device."""
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
 from adapters.gpu.fake import FakeGpu, cpu_device, cuda_device
-from adapters.gpu.host import HostGpu
-from adapters.gpu.port import Device
+from adapters.gpu.host import MACHINES_PIDS, HostGpu, boot_ticks
+from adapters.gpu.port import Device, Program
 
 MIB = 1024**2
 GIB = 1024**3
@@ -37,11 +38,23 @@ class Kernel:
         self.write("proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1 2 3 4\n")
         self.write("proc/self/cgroup", "0::/\n")
         self.gpu = HostGpu(folder / "proc", folder / "groups")
+        (folder / "proc/self/ns").mkdir()
+        self.name_pids(MACHINES_PIDS)
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+    def name_pids(self, name: str) -> None:
+        """Have processes be numbered in this namespace."""
+        link = self.folder / "proc/self/ns/pid"
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+
+    def run(self, pid: int, name: str, started: int, state: str = "S") -> None:
+        """Have a process live."""
+        self.write(f"proc/{pid}/stat", f"{pid} ({name}) {state} {'0 ' * 18}{started} 0 0\n")
 
     async def read(self) -> Device:
         (device,) = await self.gpu.devices()
@@ -174,3 +187,31 @@ async def test_what_cannot_be_read_is_unknown(kernel: Kernel, tmp_path: Path) ->
 
     assert await kernel.gpu.host_memory(frozenset({7})) is None
     assert await HostGpu(tmp_path / "none").host_memory(frozenset({7})) is None
+
+
+async def test_a_process_is_told_by_its_start_and_its_name(kernel: Kernel) -> None:
+    kernel.run(7, "a (name) )", 4100)
+    kernel.run(8, "ended", 4100, "Z")
+    kernel.run(9, "over\x1b[31m", 4200)
+
+    assert await kernel.gpu.programs(frozenset({7, 8, 9, 99})) == {
+        7: Program(4100, "a (name) )"),
+        9: Program(4200, None),
+    }
+
+
+async def test_a_container_that_numbers_its_own_processes_knows_no_others(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    kernel.run(7, "inside", 4100)
+    kernel.name_pids("pid:[4026532900]")
+
+    assert await kernel.gpu.programs(frozenset({7})) is None
+    assert await HostGpu(tmp_path / "none").programs(frozenset({7})) is None
+
+
+async def test_this_process_began_before_now(kernel: Kernel) -> None:
+    kernel.gpu.proc = Path("/proc")
+    own = kernel.gpu._program(os.getpid())
+    assert own is not None
+    assert 0 < own.started <= boot_ticks()
