@@ -5,9 +5,13 @@ import ipaddress
 import secrets
 from collections.abc import Callable
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
+
+if TYPE_CHECKING:  # the command line reads codes, and needs neither the log nor Trio for that
+    from actors.log.journal import Batch
+    from actors.state.keys import KeyRecord
 
 LIFETIME_SECONDS = 600
 """A code waits ten minutes for its approval."""
@@ -61,6 +65,7 @@ class Code:
         user_code: what the person approves.
         group: what its address is counted as; None for this machine.
         name: the connection's name.
+        approval: what its approval waits in for the disk.
     """
 
     device_digest: str
@@ -73,8 +78,14 @@ class Code:
     lifetime: Lifetime
     expires_at: float
     state: State = "pending"
+    approval: "Batch[KeyRecord] | None" = None
     interval: float = INTERVAL_SECONDS
     last_poll: float | None = None
+
+    def settle(self) -> None:
+        """An approval that the disk did not keep is none, though whoever approved did not wait to hear it."""
+        if self.state == "approved" and self.approval is not None and self.approval.error is not None:
+            self.state = "pending"
 
     def must_slow_down(self, now: float) -> bool:
         """Note a poll; whether it came too soon, which makes the next wait longer."""
@@ -136,16 +147,18 @@ class Codes:
     def by_device(self, device_digest: str) -> Code | None:
         """The sign-in that waits for a device code."""
         self._expire()
-        return self._by_device.get(device_digest)
+        return _settled(self._by_device.get(device_digest))
 
     def by_user(self, user_code: str) -> Code | None:
         """The sign-in that waits under a user code."""
         self._expire()
-        return self._by_user.get(user_code)
+        return _settled(self._by_user.get(user_code))
 
     def waiting(self) -> tuple[Code, ...]:
         """Sign-ins that wait, oldest first."""
         self._expire()
+        for code in self._by_device.values():
+            code.settle()
         return tuple(self._by_device.values())
 
     def ended(self, user_code_or_device_digest: str) -> State | None:
@@ -190,6 +203,12 @@ class Codes:
             user_code = f"{letters[:4]}-{letters[4:]}"
             if user_code not in self._by_user and user_code not in self._ended:
                 return user_code
+
+
+def _settled(code: Code | None) -> Code | None:
+    if code is not None:
+        code.settle()
+    return code
 
 
 def address_group(address: str | None) -> str:

@@ -72,13 +72,17 @@ class KeyEnds:
         self._clock = clock
         self._closed = closed
         self._wishes: dict[str, _Wish] = {}
-        """By holder, until they are seen to be kept. Not in the fold, which a log that is opened anew makes from
-        the disk."""
+        """By holder, until they are seen to be kept. Not in the fold: that is made from the disk whenever the
+        log is opened."""
 
     def is_closing(self, holder: str) -> bool:
         """Whether a key was closed that the disk may still call open."""
+        return not self.is_kept(holder) and self._wishes[holder].reopens
+
+    def is_kept(self, holder: str) -> bool:
+        """Whether the disk has kept what was last said of a key's end."""
         wish = self._wishes.get(holder)
-        return wish is not None and wish.reopens and not wish.is_kept
+        return wish is None or wish.is_kept
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
         """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
@@ -181,10 +185,15 @@ async def _was_kept(wish: _Wish) -> bool:
     return wish.is_kept
 
 
+def unknown_key(name: str) -> Refusal:
+    """No key was ever called that."""
+    return Refusal("UNKNOWN_KEY", f"no key has the name or holder id {name}; best-peer keys lists them")
+
+
 def _nothing_to_revoke(name: str, *, is_known: bool, has_work: bool) -> Refusal:
     if not is_known:
-        what = f"no key has the name or holder id {name}; best-peer keys lists them"
-    elif has_work:
+        return unknown_key(name)
+    if has_work:
         what = (
             f"{name} was taken or given back before: its key opens nothing; what it left runs on, "
             f"and best-peer revoke {name} ends it"

@@ -220,12 +220,12 @@ class Registrar:
         # Taken before the disk is asked, so that of two approvals at once one is told it came second.
         if code.state != "pending":
             raise _no_code(normal, code.state)
+        code.approval = self._store.keys.put(approved)
         code.state = "approved"
         try:
-            await self._store.keys.append(approved)
-        except (NoRoom, JournalUnavailable):
-            code.state = "pending"
-            raise
+            await code.approval.wait()
+        finally:
+            code.settle()
         return approved
 
     def deny(self, user_code: str) -> Waiting:

@@ -122,6 +122,10 @@ class Streams:
         if not held:
             del self._open[holder]
 
+    def count(self, holder: str) -> int:
+        """How many a holder has open."""
+        return len(self._open.get(holder, ()))
+
     def end_all(self, holder: str, reason: str) -> None:
         """End a holder's streams: its key has closed."""
         for stream in tuple(self._open.get(holder, ())):

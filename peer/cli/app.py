@@ -16,6 +16,7 @@ from peer.cli.approve import approve
 from peer.cli.check import check
 from peer.cli.deny import deny
 from peer.cli.events import events
+from peer.cli.keys import keys
 from peer.cli.outcome import Refused
 from peer.cli.revoke import revoke
 from peer.cli.serve import serve
@@ -75,7 +76,7 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    for command in (approve, deny, revoke, status, events, check):
+    for command in (approve, deny, revoke, keys, status, events, check):
         app.command(command)
     of_models = App(
         name="models",

@@ -6,7 +6,6 @@ from typing import Final, cast
 
 import attrs
 
-from actors.codes import is_loopback
 from actors.rules.grants import check_grant, scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Scope
@@ -16,43 +15,16 @@ from peer.cli.options import Count, Duration, Flag, Size, Words
 from peer.cli.outcome import Refused
 from peer.cli.place import data_folder
 from peer.cli.show import confirm, pairs, safe
-from peer.units import describe_duration
+from peer.cli.waiting import Waiting
 
 _ENDED: Final = {
     "used": "was used already: its agent has its key",
     "approved": "is approved already: its agent fetches its key",
     "denied": "was denied: ask the agent to begin its sign-in again",
     "expired": "has run out: ask the agent to begin its sign-in again",
-    "unknown": "waits for nobody: look at the code again, it stands on the agent's side",
+    "unknown": "waits for nobody: look at the code again, it stands on the agent's side; if the peer was "
+    "started since, ask the agent to begin its sign-in again",
 }
-
-
-@attrs.frozen
-class Waiting:
-    """Whom an approval would let in, as the door tells it; texts as the agent chose them."""
-
-    state: str
-    name: str
-    client_id: str
-    agent_label: str | None
-    address: str | None
-    is_session: bool
-    seconds_left: int
-
-    def lines(self) -> list[tuple[str, str]]:
-        """What the person needs to judge it."""
-        if self.address is None:
-            address = "unknown"
-        else:
-            address = self.address + (" (this machine)" if is_loopback(self.address) else "")
-        return [
-            ("connection", self.name),
-            ("agent", self.agent_label or "does not say"),
-            ("software", self.client_id),
-            ("address", address),
-            ("asks for", "a key for a session, 8 h at most" if self.is_session else "a lasting key"),
-            ("code", f"good for {describe_duration(self.seconds_left)} more"),
-        ]
 
 
 def approve(
@@ -106,7 +78,7 @@ def approve(
     from peer.cli.door import Door
 
     door = Door.find(data_folder())
-    waiting = _waiting(trio.run(door.get, "/admin/pending", {"user_code": user_code}))
+    waiting = Waiting.read(trio.run(door.get, "/admin/pending", {"user_code": user_code}))
     if waiting.state != "pending":
         raise Refused(f"{user_code} {_ENDED.get(waiting.state, _ENDED['unknown'])}")
     _check(grant, is_session=waiting.is_session)
@@ -132,16 +104,3 @@ def _check(grant: Grant, *, is_session: bool) -> None:
         check_grant(grant, is_session=is_session)
     except Refusal as refusal:
         raise Refused(refusal.message) from refusal
-
-
-def _waiting(answer: dict[str, object]) -> Waiting:
-    seconds = answer.get("seconds_left")
-    return Waiting(
-        state=str(answer.get("state")),
-        name=str(answer.get("name") or "unknown"),
-        client_id=str(answer.get("client_id") or "unknown"),
-        agent_label=None if answer.get("agent_label") is None else str(answer["agent_label"]),
-        address=None if answer.get("address") is None else str(answer["address"]),
-        is_session=answer.get("lifetime") == "session",
-        seconds_left=seconds if isinstance(seconds, int) else 0,
-    )

@@ -20,11 +20,11 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
     the peer starts again.
 
     Args:
-        name: The connection's name, or the holder id that events and best-peer status show.
+        name: The connection's name, or the holder id that best-peer keys shows.
         keep_running: Leave its work running.
     """
     if not 0 < len(name) <= MAX_NAME:
-        raise Refused("expected a connection's name or a holder id; best-peer status lists them")
+        raise Refused("expected a connection's name or a holder id; best-peer keys lists them")
 
     import trio
 
@@ -54,8 +54,8 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
         if not taken:
             until = "what still runs is ended only until the peer starts again"
         say(
-            f"best-peer: the disk did not keep this: {until}; "
-            "free room on the disk and run the same revoke again"
+            f"best-peer: the disk did not keep this: {until}; free room on the disk and run the same revoke "
+            "again, or look at best-peer keys: the peer goes on trying to write it"
         )
         return SYSTEM
     return None

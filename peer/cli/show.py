@@ -60,6 +60,11 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline(64).strip().lower() in ("y", "yes")
 
 
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """The JSON objects of an array; none where there is no array."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def short_id(identifier: str) -> str:
     """An id's beginning, enough to tell it apart: ``dep-AbCdEfGh``."""
     prefix, dash, rest = identifier.partition("-")

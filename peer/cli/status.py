@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peer.cli.options import Flag
 from peer.cli.place import data_folder
-from peer.cli.show import local_time_of_ms, pairs, print_json
+from peer.cli.show import dicts, local_time_of_ms, pairs, print_json
 from peer.units import DAY, describe_duration, describe_size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def status(*, json: Flag = False) -> None:
 
 
 def _show(answer: Json) -> None:
-    keys = _dicts(answer.get("keys"))
+    keys = dicts(answer.get("keys"))
     names = {str(key.get("holder")): str(key.get("name")) for key in keys}
     version = answer.get("peer", {}).get("version", UNKNOWN)
     pairs(
@@ -48,14 +48,14 @@ def _show(answer: Json) -> None:
             ("data", str(answer.get("data", UNKNOWN))),
             ("version", str(version)),
             ("streams", f"{answer.get('streams', UNKNOWN)} open"),
-            *_engines(_dicts(answer.get("engines"))),
+            *_engines(dicts(answer.get("engines"))),
         ]
     )
     print()
-    _devices(_dicts(answer.get("devices")))
+    _devices(dicts(answer.get("devices")))
     workloads = answer.get("workloads", {})
-    _deployments(_dicts(workloads.get("deployments")), names)
-    _jobs(_dicts(workloads.get("jobs")), names)
+    _deployments(dicts(workloads.get("deployments")), names)
+    _jobs(dicts(workloads.get("jobs")), names)
     _keys(keys)
 
 
@@ -69,7 +69,7 @@ def _engine(engine: Json) -> tuple[str, str]:
     name = str(engine.get("engine", UNKNOWN))
     if "models" not in engine:
         return name, "fetches what is named"
-    models = [str(model.get("model")) for model in _dicts(engine.get("models"))]
+    models = [str(model.get("model")) for model in dicts(engine.get("models"))]
     more = f" and {len(models) - MAX_NAMES} more" if len(models) > MAX_NAMES else ""
     return name, (", ".join(models[:MAX_NAMES]) + more) if models else "no model"
 
@@ -193,7 +193,7 @@ def _keys(keys: list[Json]) -> None:
     )
     if ended := len(keys) - len(shown):
         verb = "key has" if ended == 1 else "keys have"
-        print(f"{ended} more {verb} ended; best-peer status --json shows all.")
+        print(f"{ended} more {verb} ended; best-peer keys --all shows all.")
 
 
 def _state(key: Json) -> str:
@@ -217,7 +217,3 @@ def _size(holder: Json, name: str) -> str:
 
 def _ratio(value: Any) -> str:
     return f"{value:.0%}" if isinstance(value, int | float) else UNKNOWN
-
-
-def _dicts(value: Any) -> list[Json]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -7,6 +7,7 @@ import msgspec
 import trio
 from quart import Request, Response
 
+from actors.keyends import unknown_key
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.rules.grants import scopes_when_unsaid
@@ -19,7 +20,10 @@ STOP_WAIT_SECONDS = 12.0
 """How long a revoke waits for the work to end before it names what has not."""
 
 
-_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+MOST_NAME = 256
+"""Characters of a connection's name, a holder's id or a code."""
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 
 
 class ApproveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,11 +137,37 @@ class KeysAdmin:
             }
         )
 
+    async def keys(self, request: Request) -> Response:
+        """GET: who holds what, and who waits. With `all` also keys that have ended and hold nothing.
+
+        `name` is a connection's or a holder's id: its keys alone, ended or not.
+        """
+        house, registrar = self._door.house, self._door.registrar
+        now = house.clock.now_ms()
+        name = request.args.get("name", "")[:MOST_NAME]
+        ring = house.store.ring
+        known = ring.named(name) if name else ring.all()
+        if name and not known:
+            raise unknown_key(name)
+        is_all = bool(name) or "all" in request.args
+        shown = [key for key in known if is_all or key.is_open(now) or self._work(key) != "none"]
+        return json_answer(
+            {
+                "keys": [self.key(key, now) for key in shown],
+                "more_ended": len(known) - len(shown),
+                "waiting": [] if name else [attrs.asdict(each) for each in registrar.waiting()],
+                "now_ms": now,
+                "began_ms": registrar.began_ms,
+            }
+        )
+
     def key(self, key: Key, now: int) -> dict[str, Any]:
-        """A key as the owner sees it."""
-        holding = self._door.house.store.world.holding(key.holder)
+        """A key as the owner sees it at a moment, in milliseconds since the epoch."""
+        door = self._door
+        holding = door.house.store.world.holding(key.holder)
+        ending = door.house.store.ring.ending_of(key.holder)
         state: Literal["open", "revoked", "expired"] = "open"
-        if key.revoked_ms is not None:
+        if ending is not None:
             state = "revoked"
         elif not key.is_open(now):
             state = "expired"
@@ -145,14 +175,31 @@ class KeysAdmin:
             "name": key.name,
             "holder": key.holder,
             "state": state,
-            "grant": attrs.asdict(key.grant),
+            "grant": msgspec.to_builtins(key.grant),
             "agent_label": key.agent_label,
+            "address": key.address,
             "issued_ms": key.issued_ms,
             "expires_ms": key.expires_ms,
             "held_bytes": holding.memory_bytes,
             "deployments": len(holding.deployments),
             "jobs": len(holding.jobs),
+            "streams": door.streams.count(key.holder),
+            "last_used_ms": door.registrar.last_used_ms(key.holder),
+            "work": self._work(key),
+            "revoked_ms": None if ending is None else ending.at_ms,
+            "revoked_by": None if ending is None else ending.by,
+            "work_ended_ms": None if ending is None else ending.work_ended_ms,
+            "kept": door.registrar.ends.is_kept(key.holder),
         }
+
+    def _work(self, key: Key) -> Literal["none", "running", "ending"]:
+        """What a key holds, or what is still being ended of it."""
+        store = self._door.house.store
+        ending = store.ring.ending_of(key.holder)
+        if ending is not None and ending.ends_work and ending.work_ended_ms is None:
+            return "ending"
+        holding = store.world.holding(key.holder)
+        return "running" if holding.deployments or holding.jobs else "none"
 
     async def _wait_for_end(self, holders: list[str]) -> list[str]:
         store = self._door.house.store

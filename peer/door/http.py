@@ -217,6 +217,7 @@ def _admin_routes(app: QuartTrio, door: Door) -> None:
         ("POST", "approve", admin.keys.approve),
         ("POST", "deny", admin.keys.deny),
         ("POST", "revoke", admin.keys.revoke),
+        ("GET", "keys", admin.keys.keys),
         ("GET", "status", admin.status),
     ]
     for method, name, view in routes:

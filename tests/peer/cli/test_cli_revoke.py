@@ -91,5 +91,5 @@ def test_an_unknown_key_is_refused_in_the_doors_words(door: FakeDoor, cli: Calla
 def test_a_name_out_of_bounds_is_refused(door: FakeDoor, cli: Callable[..., Ran], name: str) -> None:
     ran = cli("revoke", name)
     assert ran.code == 1
-    assert "best-peer status lists them" in ran.line
+    assert "best-peer keys lists them" in ran.line
     assert door.requests == []

@@ -154,7 +154,7 @@ def test_keys_that_ended_are_counted_unless_work_of_theirs_runs(
     ]
     door.answers[STATUS] = 200, answer(keys=[*ended, key()])
     out = cli("status").out
-    assert "2 more keys have ended; best-peer status --json shows all." in out
+    assert "2 more keys have ended; best-peer keys --all shows all." in out
     assert "gone" not in out
     assert next(line for line in out.splitlines() if line.startswith("stuck")).rstrip().endswith("revoked")
 

@@ -1,0 +1,189 @@
+"""``best-peer keys``: who is let in, what each key may do and does, and who waits (F12, F13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from peer.cli.options import Flag
+from peer.cli.outcome import Refused
+from peer.cli.place import data_folder
+from peer.cli.show import dicts, local_time_of_ms, pairs, print_json, safe
+from peer.cli.waiting import Waiting
+from peer.units import DAY, describe_duration, describe_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_NAME: Final = 256
+SOON: Final = 7 * DAY
+"""An end that is nearer is told as the time until then, a later one by its date."""
+
+Json = dict[str, Any]
+
+
+def keys(
+    name: str | None = None,
+    /,
+    *,
+    all: Flag = False,  # noqa: A002 - the option's name
+    json: Flag = False,
+) -> None:
+    """List who is let in: what each key may do and holds, when it ends and when it was last used.
+
+    Sign-ins that wait for you come first. A key that has ended is listed while work of it runs.
+
+    Args:
+        name: Only keys of this connection's name, or the one of this holder id, ended or not.
+        all: Keys that have ended too.
+        json: One JSON object on standard output.
+    """
+    if name is not None and not 0 < len(name) <= MAX_NAME:
+        raise Refused("expected a connection's name or a holder id; best-peer keys lists them")
+    parameters = {**({"all": "1"} if all else {}), **({} if name is None else {"name": name})}
+
+    import trio
+
+    from peer.cli.door import Door
+
+    answer = trio.run(Door.find(data_folder()).get, "/admin/keys", parameters)
+    if json:
+        print_json(answer)
+    else:
+        _show(answer)
+
+
+def _show(answer: Json) -> None:
+    waiting = dicts(answer.get("waiting"))
+    for each in waiting:
+        _waiting(each)
+    found = dicts(answer.get("keys"))
+    now, began = _moment(answer, "now_ms"), _moment(answer, "began_ms")
+    for key in found:
+        print(f"{safe(key.get('name'))}  {safe(key.get('holder'))}")
+        pairs(_lines(key, now, began))
+        print()
+    more = answer.get("more_ended")
+    ended = more if isinstance(more, int) else 0
+    if not found:
+        how = "" if waiting else " An agent that signs in shows a code: best-peer approve CODE."
+        print(f"Nobody is let in.{how}")
+    if ended:
+        verb = "key has" if ended == 1 else "keys have"
+        print(f"{ended} more {verb} ended, and nothing of it runs: best-peer keys --all.")
+
+
+def _waiting(waiting: Json) -> None:
+    code = safe(waiting.get("user_code"))
+    is_approved = waiting.get("state") == "approved"
+    print(f"{code}  {'approved, and its agent has not come for its key' if is_approved else 'waits for you'}")
+    pairs(Waiting.read(waiting).lines())
+    if not is_approved:
+        print(f"  best-peer approve {code} lets it in, best-peer deny {code} turns it away.")
+    print()
+
+
+def _lines(key: Json, now: int, began: int) -> Iterator[tuple[str, str]]:
+    """A key in words, one line a matter."""
+    yield "state", _state(key, now)
+    if key.get("kept") is False:
+        yield "", "the disk has not kept that yet: free room, or it opens again when the peer is started"
+    yield "agent", _agent(key)
+    yield "may", _may(key)
+    if _grant(key).get("scopes") != ["metrics"]:
+        yield "holds", _holds(key)
+    yield "used", _used(key, now, began)
+
+
+def _state(key: Json, now: int) -> str:
+    state = str(key.get("state", "unknown"))
+    ends = key.get("expires_ms")
+    if state == "open":
+        if not isinstance(ends, int):
+            return "open until you revoke it"
+        left = (ends - now) // 1000
+        when = f"in {describe_duration(max(0, left))}" if left < SOON else f"on {local_time_of_ms(ends)[:10]}"
+        return f"open, ends {when}"
+    if state == "expired" and isinstance(ends, int):
+        return f"ran out {_ago(ends, now)}{_work(key, now)}"
+    revoked = key.get("revoked_ms")
+    if state == "revoked" and isinstance(revoked, int):
+        how = "given back by its agent" if key.get("revoked_by") == "agent" else "taken back"
+        return f"{how} {_ago(revoked, now)}{_work(key, now)}"
+    return state
+
+
+def _work(key: Json, now: int) -> str:
+    ended = key.get("work_ended_ms")
+    if isinstance(ended, int):
+        return f"; its work had ended {_ago(ended, now)}"
+    match key.get("work"):
+        case "ending":
+            return "; its work is being ended"
+        case "running":
+            return f"; its work runs on, and best-peer revoke {key.get('holder')} ends it"
+        case _:
+            return "; nothing of it runs"
+
+
+def _agent(key: Json) -> str:
+    address = key.get("address")
+    whence = "" if address is None else f", from {address}"
+    issued = key.get("issued_ms")
+    since = f", let in {local_time_of_ms(issued)[:16]}" if isinstance(issued, int) else ""
+    return f"{key.get('agent_label') or 'does not say'}{whence}{since}"
+
+
+def _may(key: Json) -> str:
+    grant = _grant(key)
+    words = [", ".join(map(str, grant.get("scopes", ())))]
+    if grant.get("accelerators_only"):
+        words.append("never this host's CPU")
+    if grant.get("open_jobs"):
+        words.append("its jobs run outside the closed box")
+    return "; ".join(words)
+
+
+def _holds(key: Json) -> str:
+    grant = _grant(key)
+    held, share = key.get("held_bytes"), grant.get("memory_bytes")
+    memory = describe_size(held) if isinstance(held, int) else "unknown"
+    if isinstance(share, int):
+        memory = f"{memory} of {describe_size(share)}"
+    return f"{memory}; {_count(key, 'deployments')}; {_count(key, 'jobs')}"
+
+
+def _count(key: Json, what: str) -> str:
+    number, most = key.get(what, "unknown"), _grant(key).get(what)
+    if isinstance(most, int):
+        return f"{number} of {most} {what if most != 1 else what[:-1]}"
+    return f"{number} {what if number != 1 else what[:-1]}"
+
+
+def _used(key: Json, now: int, began: int) -> str:
+    last, streams = key.get("last_used_ms"), key.get("streams")
+    if isinstance(last, int):
+        said = _ago(last, now)
+    elif isinstance(issued := key.get("issued_ms"), int) and issued >= began:
+        said = "not yet"
+    else:
+        said = f"not since the peer was started {_ago(began, now)}"
+    if isinstance(streams, int) and streams:
+        said += f"; {streams} event {'stream' if streams == 1 else 'streams'} open"
+    return said
+
+
+def _ago(then: int, now: int) -> str:
+    seconds = max(0, now - then) // 1000
+    if seconds < 1:
+        return "just now"
+    return f"{describe_duration(seconds)} ago" if seconds < SOON else f"on {local_time_of_ms(then)[:10]}"
+
+
+def _grant(key: Json) -> Json:
+    grant = key.get("grant")
+    return grant if isinstance(grant, dict) else {}
+
+
+def _moment(answer: Json, name: str) -> int:
+    moment = answer.get(name)
+    return moment if isinstance(moment, int) else 0
