@@ -40,15 +40,19 @@ class CardUse:
             of an Ollama that serves its owner as well, or a system that does not say which process is which.
         gone: programs that the driver still lists and that have ended: their memory is being given back, or
             is stuck.
+        untold: workloads on this card whose processes cannot be told.
     """
 
     own: tuple[OwnProcess, ...] = ()
     others: tuple[DeviceProcess, ...] = ()
     unsure: tuple[DeviceProcess, ...] = ()
     gone: tuple[DeviceProcess, ...] = ()
+    untold: frozenset[str] = frozenset()
 
     def held_by(self, workload: str) -> int | None:
-        """What a workload holds of the card, in bytes; None where the driver does not say of all of it."""
+        """What a workload holds of the card, in bytes; None where that is not known of all of it."""
+        if workload in self.untold:
+            return None
         sizes = [one.process.memory_bytes for one in self.own if one.workload == workload]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
@@ -59,12 +63,12 @@ class Owned:
     """The processes of the peer's workloads, as what runs them says.
 
     Args:
-        by_pid: whose each is.
         untold: workloads whose processes are not known.
+        by_pid: whose each is.
     """
 
+    untold: set[str]
     by_pid: dict[int, str] = attrs.field(factory=dict)
-    untold: set[str] = attrs.field(factory=set)
 
 
 async def attribution(house: House) -> Mapping[str, CardUse | None]:
@@ -76,22 +80,26 @@ async def attribution(house: House) -> Mapping[str, CardUse | None]:
     """
     listed = await house.gpu.processes()
     pids = frozenset(one.pid for found in listed.values() for one in found or ())
-    if not pids:
-        return {uuid: None if found is None else CardUse() for uuid, found in listed.items()}
     workloads = _on_cards(house)
+    if not pids and not workloads:
+        return {uuid: None if found is None else CardUse() for uuid, found in listed.items()}
     # After the driver was asked: a workload's new process is then known to be its.
     owned = await owned_processes(house, (one.id for one in workloads))
     programs = await house.gpu.programs(pids)
-    untold = {one.device_uuid for one in workloads if one.started and one.id in owned.untold}
-    return {
-        uuid: None if found is None else _use(found, owned, programs, is_untold=uuid in untold)
-        for uuid, found in listed.items()
-    }
+    if programs is None:
+        # The driver may number them in another way than what runs them: one that is not found may be there.
+        owned.untold |= {one.id for one in workloads} - {owned.by_pid.get(pid) for pid in pids}
+    untold = [one for one in workloads if one.started and one.id in owned.untold]
+
+    def use(uuid: str, found: Iterable[DeviceProcess]) -> CardUse:
+        return _use(found, owned, programs, frozenset(one.id for one in untold if one.device_uuid == uuid))
+
+    return {uuid: None if found is None else use(uuid, found) for uuid, found in listed.items()}
 
 
 async def owned_processes(house: House, workloads: Iterable[str]) -> Owned:
     """Ask for the processes of workloads; one that has none it can be told by is untold."""
-    owned = Owned(untold=set(workloads))
+    owned = Owned(set(workloads))
     turns = trio.CapacityLimiter(AT_ONCE)
 
     async def look(workload: str) -> None:
@@ -121,8 +129,7 @@ def _use(
     found: Iterable[DeviceProcess],
     owned: Owned,
     programs: Mapping[int, Program] | None,
-    *,
-    is_untold: bool,
+    untold: frozenset[str],
 ) -> CardUse:
     own: list[OwnProcess] = []
     others: list[DeviceProcess] = []
@@ -134,11 +141,11 @@ def _use(
             gone.append(one)
         elif workload is not None:
             own.append(OwnProcess(workload, one))
-        elif is_untold or one.program is None:
+        elif untold or one.program is None:
             unsure.append(one)
         else:
             others.append(one)
-    return CardUse(tuple(own), tuple(others), tuple(unsure), tuple(gone))
+    return CardUse(tuple(own), tuple(others), tuple(unsure), tuple(gone), untold)
 
 
 def _has_ended(one: DeviceProcess, programs: Mapping[int, Program] | None) -> bool:

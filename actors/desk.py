@@ -37,9 +37,12 @@ from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_
 from actors.state.keys import Key
 from actors.store import Hooks, Store
 from actors.tree import Tree
-from actors.uses import host_uses
+from actors.uses import device_uses
 from adapters.engine.port import Engine, EngineFault, PromiseTooSmall
 from adapters.gpu.port import Device
+
+MOST_LOOKS = 3
+"""At the devices for one command: where workloads end faster than that, the last one decides."""
 
 MOST_UNFINISHED = 10_000
 """Accepted commands that may be unfinished on a door; past it new ones are refused, not piled up."""
@@ -177,9 +180,15 @@ class Desk:
         return await self._look(engine)
 
     async def _look(self, engine: Engine | None = None) -> "_Prepared":
-        # The devices last: see `room_on`.
-        uses = await host_uses(self._house)
-        return _Prepared(engine, await self._house.gpu.devices(), uses)
+        # A reading that began before a promise came back may show memory that is free by now.
+        for _ in range(MOST_LOOKS):
+            releases = self._store.world.releases
+            # The devices last: see `room_on`.
+            uses = await device_uses(self._house)
+            devices = await self._house.gpu.devices()
+            if releases == self._store.world.releases:
+                break
+        return _Prepared(engine, devices, uses)
 
     async def _prepare_job(self, body: RunJob) -> "_Prepared":
         runtime = self._house.runtime

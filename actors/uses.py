@@ -1,39 +1,59 @@
-"""What the workloads that run use of the host's memory now, for admission (F18)."""
+"""What the workloads that run use of their devices' memory now, for admission (F18)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import trio
 
+from actors.attribution import attribution, owned_processes
 from actors.house import House
-from adapters.runtime.port import RuntimeUnavailable
+from actors.state.workloads import Workload
 
-AT_ONCE = 8
-"""Workloads that are looked at side by side: a container engine is asked for each."""
+HOST = "cpu"
+"""The UUID of the device whose memory is the machine's own."""
 
-SECONDS = 3.0
+SECONDS = 6.0
 """What is not known by then is not waited for: a promise that may be used already counts as used."""
 
 
-async def host_uses(house: House) -> Mapping[str, int]:
-    """Bytes by workload, of those that were started; one of which it is not known is left out."""
-    world = house.store.world
-    started = [d.id for d in world.deployments.values() if d.started]
-    started += [j.id for j in world.jobs.values() if j.started]
-    found: dict[str, int] = {}
-    turns = trio.CapacityLimiter(AT_ONCE)
+async def device_uses(house: House) -> Mapping[str, int]:
+    """Bytes by workload, each of the memory of its own device, of those that were started.
 
-    async def look(workload: str) -> None:
-        async with turns:
-            try:
-                pids = await house.runtime.processes(workload)
-            except RuntimeUnavailable:
-                return
-            held = await house.gpu.host_memory(pids) if pids else None
+    One of which it is not known is left out: what runs it does not say which its processes are, or the driver
+    does not say what they hold.
+    """
+    world = house.store.world
+    started: list[Workload] = [d for d in world.deployments.values() if d.started]
+    started += [j for j in world.jobs.values() if j.started]
+    on_host = [one.id for one in started if one.device_uuid == HOST]
+    on_cards = {one.id: one.device_uuid for one in started if one.device_uuid not in (None, HOST)}
+    found: dict[str, int] = {}
+
+    async def look_at_host() -> None:
+        found.update(await _of_host(house, on_host))
+
+    async def look_at_cards() -> None:
+        use = await attribution(house)
+        for workload, uuid in on_cards.items():
+            card = use.get(uuid or "")
+            held = None if card is None else card.held_by(workload)
             if held is not None:
                 found[workload] = held
 
     with trio.move_on_after(SECONDS):
         async with trio.open_nursery() as nursery:
-            for workload in started:
-                nursery.start_soon(look, workload)
+            if on_host:
+                nursery.start_soon(look_at_host)
+            if on_cards:
+                nursery.start_soon(look_at_cards)
+    return found
+
+
+async def _of_host(house: House, workloads: Iterable[str]) -> Mapping[str, int]:
+    owned = await owned_processes(house, workloads)
+    found: dict[str, int] = {}
+    for workload in set(owned.by_pid.values()):
+        pids = frozenset(pid for pid, whose in owned.by_pid.items() if whose == workload)
+        held = await house.gpu.host_memory(pids)
+        if held is not None:
+            found[workload] = held
     return found

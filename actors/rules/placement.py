@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.rules.availability import ALL_FREE, Availability, device_busy, is_free
 from actors.rules.refusal import Refusal
-from actors.rules.room import NOTHING_KNOWN, room_on
+from actors.rules.room import NOTHING_KNOWN, no_room, room_on
 from actors.state.keys import Grant
 from actors.state.world import World
 from adapters.gpu.port import ApiName, Device
@@ -147,19 +147,7 @@ def _with_room(able: Sequence[Device], memory_bytes: int, world: World, uses: Ma
     fitting = [(d, r) for d, r in rooms if r.bytes >= memory_bytes]
     if fitting:
         return min(fitting, key=lambda pair: (pair[0].is_cpu, pair[0].memory_total_bytes))[0]
-    best, most = max(rooms, key=lambda pair: pair[1].bytes)
-    driver = "the driver gives no figure" if most.by_driver is None else f"{most.by_driver} by the driver"
-    raise Refusal(
-        "INSUFFICIENT_MEMORY",
-        f"{memory_bytes} bytes were asked for and the device with the most room, {best.id}, has "
-        f"{most.bytes}: {most.by_promises} are not promised, {driver}; "
-        f"ask for {most.bytes} at most, or end a workload",
-        requested_bytes=memory_bytes,
-        available_bytes=most.bytes,
-        unpromised_bytes=most.by_promises,
-        driver_bytes=most.by_driver,
-        device=best.id,
-    )
+    raise no_room(memory_bytes, rooms)
 
 
 def _check_isolation(wanted: str | None, offered: str) -> None:

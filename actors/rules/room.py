@@ -2,14 +2,15 @@
 
 Room is counted twice and the smaller counts: what is not promised, and what the driver sees free after what
 the peer's own workloads were promised and do not use yet. A figure that the driver did not give is unknown:
-then promises alone decide.
+without its free memory promises alone decide, and without its total nothing can be promised.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import attrs
 
+from actors.rules.refusal import Refusal
 from actors.state.world import World
 from adapters.gpu.port import Device
 
@@ -21,15 +22,18 @@ NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 class Room:
     """What a device has left for a new promise, in bytes.
 
-    `by_driver` is None when the driver gave no figure.
+    `by_promises` is None when the driver does not say how much it has, `by_driver` when it does not say how
+    much is free.
     """
 
-    by_promises: int
+    by_promises: int | None
     by_driver: int | None
 
     @property
     def bytes(self) -> int:
-        """The smaller of the two, never negative."""
+        """The smaller of the two, never negative; 0 where nothing is known to promise of."""
+        if self.by_promises is None:
+            return 0
         return max(0, self.by_promises if self.by_driver is None else min(self.by_promises, self.by_driver))
 
 
@@ -39,15 +43,41 @@ def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOW
     Args:
         device: as it was read just now.
         world: what is promised on it.
-        uses: what workloads use of the host's memory, in bytes, read before the device was: what one takes
-            meanwhile is then counted twice and never left out.
+        uses: what workloads use of their device's memory, in bytes, read before the device was: what one
+            takes meanwhile is then counted twice and never left out.
     """
-    promised = world.promised.get(device.uuid, 0)
+    total = device.total_bytes
     by_driver = None
     if device.memory_free_bytes is not None:
-        known = uses if device.is_cpu else NOTHING_KNOWN
-        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world, known))
-    return Room(device.memory_total_bytes - promised, by_driver)
+        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world, uses))
+    return Room(None if total is None else total - world.promised.get(device.uuid, 0), by_driver)
+
+
+def no_room(memory_bytes: int, rooms: Sequence[tuple[Device, Room]]) -> Refusal:
+    """Why none of these devices takes a promise of so many bytes: the one with the most room is named."""
+    best, most = max(rooms, key=lambda pair: pair[1].bytes)
+    told = {
+        "requested_bytes": memory_bytes,
+        "available_bytes": most.bytes,
+        "unpromised_bytes": most.by_promises,
+        "driver_bytes": most.by_driver,
+        "device": best.id,
+    }
+    if most.by_promises is None:
+        return Refusal(
+            "INSUFFICIENT_MEMORY",
+            f"{memory_bytes} bytes were asked for and the driver of {best.id} does not say how much memory "
+            "it has, so none of it can be promised; name another device, or the CPU",
+            **told,
+        )
+    driver = "the driver gives no figure" if most.by_driver is None else f"{most.by_driver} by the driver"
+    return Refusal(
+        "INSUFFICIENT_MEMORY",
+        f"{memory_bytes} bytes were asked for and the device with the most room, {best.id}, has "
+        f"{most.bytes}: {most.by_promises} are not promised, {driver}; "
+        f"ask for {most.bytes} at most, or end a workload",
+        **told,
+    )
 
 
 def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> Iterator[int]:

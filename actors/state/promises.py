@@ -23,6 +23,8 @@ class Promises:
 
     by_device: dict[str, int] = attrs.field(factory=dict)
     """Bytes by device UUID; a device with none promised is not there."""
+    given_back: int = 0
+    """How many promises were taken back since the start."""
     _holdings: dict[str, Holding] = attrs.field(factory=dict)
 
     def holding(self, holder: str) -> Holding:
@@ -37,6 +39,7 @@ class Promises:
 
     def give_back(self, workload: Workload) -> None:
         """Take the promise back; each once, as it was taken."""
+        self.given_back += 1
         holding = self._holdings[workload.holder]
         _ids(holding, workload).remove(workload.id)
         self._add(workload, holding, -(workload.memory_bytes or 0))

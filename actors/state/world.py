@@ -45,6 +45,11 @@ class World:
         """Bytes promised to workloads, started or not, by device UUID."""
         return self._promises.by_device
 
+    @property
+    def releases(self) -> int:
+        """How many promises came back since the start: what was read of a device before the last is old."""
+        return self._promises.given_back
+
     def holding(self, holder: str) -> Holding:
         """What a holder holds; an empty one for a stranger."""
         return self._promises.holding(holder)

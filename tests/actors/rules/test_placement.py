@@ -151,7 +151,7 @@ def test_what_a_ready_deployment_was_promised_and_does_not_use_is_still_to_come(
     on_a_card = World()
     device = card(0, 24 * GIB, free=20 * GIB)
     promise(on_a_card, device, 15 * GIB, name="dep-small", ready=True)
-    assert room_on(device, on_a_card, uses).by_driver == 20 * GIB, "the host's memory is not the card's"
+    assert room_on(device, on_a_card, uses).by_driver == 6 * GIB, "of a card as of the host"
 
 
 def test_the_smaller_half_decides_either_way() -> None:
@@ -169,6 +169,24 @@ def test_a_figure_that_the_driver_does_not_give_is_neither_zero_nor_fine() -> No
     refused = refusal([unknown], 11 * GIB)
     assert refused.details["driver_bytes"] is None
     assert "the driver gives no figure" in refused.message
+
+
+def test_of_a_card_of_unknown_size_nothing_is_promised_and_the_refusal_says_why() -> None:
+    """A unified-memory card answers "not supported" for its memory (dra-driver #1073)."""
+    unknown = card(0, 0, is_total_known=False)
+    unknown = attrs.evolve(unknown, memory_free_bytes=None)
+    assert room_on(unknown, World()).bytes == 0
+    refused = refusal([unknown], GIB, wanted="gpu-0")
+    assert refused.code == "INSUFFICIENT_MEMORY"
+    assert refused.details == {
+        "requested_bytes": GIB,
+        "available_bytes": 0,
+        "unpromised_bytes": None,
+        "driver_bytes": None,
+        "device": "gpu-0",
+    }
+    assert "does not say how much memory it has" in refused.message
+    assert put([unknown, cpu()], GIB).id == "cpu", "another takes it"
 
 
 def test_room_is_never_negative() -> None:
