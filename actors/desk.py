@@ -11,6 +11,7 @@ import attrs
 import msgspec
 import trio
 
+from actors.available import available_now
 from actors.counts import CommandCounts
 from actors.house import House
 from actors.log.accepted import Record
@@ -285,6 +286,7 @@ class Desk:
             grant=key.grant,
             world=world,
             uses=prepared.uses,
+            availability=available_now(self._house, prepared.devices),
         )
         return _Decided(self._house.new_id("dep-"), device)
 
@@ -300,6 +302,7 @@ class Desk:
             grant=key.grant,
             world=world,
             uses=prepared.uses,
+            availability=available_now(self._house, prepared.devices),
         )
         return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
 

@@ -7,6 +7,8 @@ import attrs
 
 from actors.addresses import Addresses
 from actors.kernel.workers import Workers
+from actors.occupied import Occupied
+from actors.rules.busy import Thresholds
 from actors.store import Store
 from adapters.clock.port import Clock
 from adapters.engine.port import Engine
@@ -56,7 +58,7 @@ def random_id(prefix: str) -> str:
 
 @attrs.frozen
 class House:
-    """The parts that one door's actors share."""
+    """The parts that one door's actors share; without `busy` no card is read for its owner's own use."""
 
     store: Store
     workers: Workers
@@ -65,7 +67,9 @@ class House:
     engines: Mapping[str, Engine]
     gpu: Gpu
     addresses: Addresses = attrs.field(factory=Addresses)
+    occupied: Occupied = attrs.field(factory=Occupied)
     bounds: Bounds = attrs.field(factory=Bounds)
     ceilings: Ceilings = attrs.field(factory=Ceilings)
     pull: Pull = "always"
+    busy: Thresholds | None = None
     new_id: Callable[[str], str] = random_id

@@ -176,6 +176,8 @@ class JobActor(WorkloadActor[Job]):
         """When somebody asked for its end, in milliseconds since the epoch."""
         if stop is not None:
             return time_ms(stop.at)
+        if job.owners_end is not None:
+            return time_ms(job.owners_end.at)
         key = self._house.store.ring.get(job.holder)
         return None if key is None else key.revoked_ms
 

@@ -6,7 +6,9 @@ from typing import Any
 import attrs
 import trio
 
+from actors.available import available_now
 from actors.house import House
+from actors.rules.availability import Availability
 from actors.rules.refusal import Refusal
 from actors.rules.workloads import unknown_job
 from actors.state.keys import Key
@@ -78,9 +80,10 @@ async def hardware_state(machine: Machine, key: Key | None, *, instance: str, ve
     devices, engines = await machine.read()
     if key is not None and key.grant.accelerators_only:
         devices = tuple(d for d in devices if not d.is_cpu)
+    availability = available_now(machine.house, devices)
     return {
         "peer": {"instance": instance, "version": version},
-        "devices": [_device(d, machine.house) for d in devices],
+        "devices": [_device(d, machine.house, availability[d.uuid]) for d in devices],
         "engines": engines,
         "jobs": machine.house.runtime.has_jobs,
     }
@@ -128,7 +131,7 @@ def _holder(key: Key | None) -> str | None:
     return None if key is None else key.holder
 
 
-def _device(device: Device, house: House) -> dict[str, Any]:
+def _device(device: Device, house: House, availability: Availability) -> dict[str, Any]:
     state: dict[str, Any] = {
         "id": device.id,
         "uuid": device.uuid,
@@ -142,7 +145,7 @@ def _device(device: Device, house: House) -> dict[str, Any]:
         "memory_promised_bytes": house.store.world.promised.get(device.uuid, 0),
         "slicing": device.slicing,
         "isolation": house.runtime.isolation,
-        "availability": {"state": "free"},
+        "availability": {"state": "free" if availability.is_free else "busy", **availability.known()},
     }
     for name in ("temperature_celsius", "power_watts", "utilisation_ratio", "energy_joules"):
         value = getattr(device, name)

@@ -94,9 +94,11 @@ class WorkloadActor(ABC, Generic[W]):
             await self._stop_and_tell(workload, self._end)
 
     async def _wish(self, workload: W) -> End | None:
-        """The wish to end that outlived a restart: a command's, or the owner's who took the key back."""
+        """The wish to end that outlived a restart: a command's, or the owner's who took key or device back."""
         if await self._ender_of(workload) is not None:
             return End()
+        if workload.owners_end is not None:
+            return End(workload.owners_end.reason)
         return End(REVOKED) if workload.holder in self._house.store.ring.ending() else None
 
     async def _listen(self, inbox: Mailbox[End], scope: trio.CancelScope) -> None:

@@ -18,7 +18,7 @@ import attrs
 
 from actors.log.keyrows import KeyRows
 from actors.messages.envelope import Head
-from actors.rules.visibility import WORKLOAD_FACTS, Reader
+from actors.rules.visibility import SHARED_FACTS, Reader
 
 BLOCK = 1024
 """Rows whose times are kept as one range."""
@@ -135,7 +135,7 @@ class EventIndex:
         code = Code(*key)
         self._code_list.append(code)
         self._of_holder.setdefault(code.holder, []).append(code)
-        if code.type in WORKLOAD_FACTS:
+        if code.type in SHARED_FACTS:
             self._places.append((code.rows, self._public.setdefault(code.type, array("I"))))
         else:
             self._places.append((code.rows,))
@@ -161,7 +161,7 @@ class EventIndex:
         if not reader.sees_all:
             return [code.rows for code in own]
         public = [rows for kind, rows in self._public.items() if query.type is None or query.type == kind]
-        return [*public, *(code.rows for code in own if code.type not in WORKLOAD_FACTS)]
+        return [*public, *(code.rows for code in own if code.type not in SHARED_FACTS)]
 
     def _select_within(self, query: EventQuery, first: int, end: int) -> Iterator[int]:
         if query.correlation is not None:

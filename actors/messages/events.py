@@ -179,7 +179,7 @@ class JobFailed:
 
 @attrs.frozen
 class JobStopped:
-    """A job was stopped by command, or since its key was taken back: `reason` then says so."""
+    """A job was stopped by command, or its key or its device was taken back: `reason` then says so."""
 
     job: str
     reason: str | UnsetType = UNSET
@@ -205,6 +205,34 @@ class AgentRevoked:
     name: str
 
 
+@attrs.frozen
+class DeviceHeldV1:
+    """The owner keeps a device for themselves: it takes no new work (F29).
+
+    `hold` is one act of the owner's, told once for each of its devices; a newer one takes its place. Without
+    `until` it lasts until it is released. `ends_work`: what runs on the device ends, and what starts there
+    meanwhile. `every_device`: it is of all devices, one that is first seen later too.
+    """
+
+    hold: str
+    device: str
+    device_uuid: str
+    ends_work: bool
+    every_device: bool
+    until: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+
+@attrs.frozen
+class DeviceReleasedV1:
+    """A hold on a device is over: its owner released it, or its time came."""
+
+    hold: str
+    device: str
+    device_uuid: str
+    cause: Literal["released", "ended"]
+
+
 Event = (
     ImagePulling
     | ImagePulled
@@ -223,4 +251,6 @@ Event = (
     | JobStopped
     | CommandFailed
     | AgentRevoked
+    | DeviceHeldV1
+    | DeviceReleasedV1
 )

@@ -5,9 +5,10 @@ Only devices that can be read and that their owner leaves free take new work (F1
 
 from collections.abc import Mapping, Sequence
 
-from actors.rules.availability import ALL_FREE, Availability, device_busy, is_free
+from actors.rules.availability import ALL_FREE, Availability, device_busy, host_busy, is_free
 from actors.rules.refusal import Refusal
 from actors.rules.room import NOTHING_KNOWN, no_room, room_on
+from actors.state.holds import HOST
 from actors.state.keys import Grant
 from actors.state.world import World
 from adapters.gpu.port import ApiName, Device
@@ -67,7 +68,8 @@ def place_job(
 
     A promise alone goes to any device that has the room, whatever it offers: only the job knows what it
     computes with. A device that is named without a promise is handed over and nothing is promised on it: its
-    memory may still all be promised to others.
+    memory may still all be promised to others. What runs with no device runs on the host's processor, and not
+    while its owner holds that.
 
     Raises:
         Refusal: JOB_NEEDS_DEVICE, UNKNOWN_DEVICE, ACCELERATORS_ONLY, ISOLATION_UNAVAILABLE,
@@ -89,6 +91,8 @@ def place_job(
                 devices=[d.id for d in devices if not d.is_cpu],
             )
         _check_isolation(wanted_isolation, isolation)
+        if not is_free(availability, HOST):
+            raise host_busy(availability)
         return None
     seen = _meant(wanted_device, devices, grant)
     _check_isolation(wanted_isolation, isolation)

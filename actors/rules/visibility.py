@@ -21,6 +21,12 @@ WORKLOAD_FACTS = frozenset(
 )
 """Facts about workloads: an `all` key reads every holder's. Never prompts, answers or their failures."""
 
+HOLD_FACTS = frozenset({"DeviceHeldV1", "DeviceReleasedV1"})
+"""The owner's own acts, which are nobody's facts: an `all` key reads them and no other does (F29)."""
+
+SHARED_FACTS = WORKLOAD_FACTS | HOLD_FACTS
+"""What an `all` key reads whosever it is."""
+
 
 @attrs.frozen
 class Reader:
@@ -28,7 +34,7 @@ class Reader:
 
     Args:
         holder: the credential's opaque id.
-        sees_all: approved for `all`: every holder's workload facts too.
+        sees_all: approved for `all`: every holder's workload facts, and the holds, too.
     """
 
     holder: str
@@ -36,7 +42,7 @@ class Reader:
 
     def may_read(self, holder: str | None, kind: str) -> bool:
         """Whether this reader may read a fact of that holder and type."""
-        return holder == self.holder or (self.sees_all and kind in WORKLOAD_FACTS)
+        return holder == self.holder or (self.sees_all and kind in SHARED_FACTS)
 
 
 OWNER = None

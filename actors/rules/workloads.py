@@ -19,7 +19,7 @@ def deployment_to_end(key: Key, identifier: str, world: World) -> Deployment:
     if deployment.phase == "ending":
         raise Refusal(
             "DEPLOYMENT_ENDING",
-            f"{identifier} is ending already; Undeployed follows on the event stream",
+            f"{identifier} is ending already; its last event follows on the event stream",
             deployment=identifier,
         )
     return deployment
@@ -75,7 +75,7 @@ def job_to_stop(key: Key, identifier: str, world: World) -> Job:
     if job.phase == "ending":
         raise Refusal(
             "JOB_ENDING",
-            f"{identifier} is being stopped already; JobStopped follows on the event stream",
+            f"{identifier} is being stopped already; its last event follows on the event stream",
             job=identifier,
         )
     return job

@@ -11,6 +11,15 @@ Phase = Literal["accepted", "starting", "loading", "ready", "ending"]
 JobStage = Literal["accepted", "starting", "running"]
 JobPhase = Literal["accepted", "starting", "running", "ending"]
 
+
+@attrs.frozen
+class OwnersEnd:
+    """The owner of the machine wants a workload ended: what it is told, and since when, RFC 3339 (F29)."""
+
+    reason: str
+    at: str
+
+
 _ORDER: dict[str, int] = {"accepted": 0, "starting": 1, "loading": 2, "running": 2, "ready": 3}
 
 
@@ -22,6 +31,7 @@ class Deployment:
         command: the id of the deploy that made it.
         stage: how far the facts say it has come; `stage_since` when, RFC 3339.
         ended_by: the undeploy that was accepted for it, durable or about to be.
+        owners_end: the owner took its device back.
         context_tokens: what one conversation may hold, once it is ready and where its engine says.
     """
 
@@ -37,6 +47,7 @@ class Deployment:
     stage_since: str
     stage: Stage = "accepted"
     ended_by: Accepted | None = None
+    owners_end: OwnersEnd | None = None
     context_tokens: int | None = None
     prompts_answered: int = 0
     prompts_failed: int = 0
@@ -45,13 +56,13 @@ class Deployment:
 
     @property
     def phase(self) -> Phase:
-        """Its stage, or `ending` from the moment an undeploy of it is accepted."""
-        return self.stage if self.ended_by is None else "ending"
+        """Its stage, or `ending` from the moment an undeploy of it is accepted or its device taken back."""
+        return self.stage if self.ended_by is None and self.owners_end is None else "ending"
 
     @property
     def since(self) -> str:
         """When it entered its phase, RFC 3339."""
-        return self.stage_since if self.ended_by is None else self.ended_by.at
+        return _since(self)
 
     @property
     def started(self) -> bool:
@@ -81,6 +92,7 @@ class Job:
         command: the id of the run-job that made it.
         stage: how far the facts say it has come; `stage_since` when, RFC 3339.
         ended_by: the stop-job that was accepted for it, durable or about to be.
+        owners_end: the owner took its device back.
     """
 
     id: str
@@ -96,16 +108,17 @@ class Job:
     host_memory_bytes: int | None = None
     stage: JobStage = "accepted"
     ended_by: Accepted | None = None
+    owners_end: OwnersEnd | None = None
 
     @property
     def phase(self) -> JobPhase:
-        """Its stage, or `ending` from the moment a stop-job of it is accepted."""
-        return self.stage if self.ended_by is None else "ending"
+        """Its stage, or `ending` from the moment a stop-job of it is accepted or its device taken back."""
+        return self.stage if self.ended_by is None and self.owners_end is None else "ending"
 
     @property
     def since(self) -> str:
         """When it entered its phase, RFC 3339."""
-        return self.stage_since if self.ended_by is None else self.ended_by.at
+        return _since(self)
 
     @property
     def started(self) -> bool:
@@ -119,3 +132,8 @@ class Job:
 
 
 Workload = Deployment | Job
+
+
+def _since(workload: Workload) -> str:
+    asked = [end.at for end in (workload.ended_by, workload.owners_end) if end is not None]
+    return min(asked, default=workload.stage_since)

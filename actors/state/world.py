@@ -22,8 +22,9 @@ from actors.messages.commands import (
     UndeployModel,
 )
 from actors.messages.envelope import Fact, Head
+from actors.state.holds import HOST, Hold, Holds, hold_of
 from actors.state.promises import Holding, Promises
-from actors.state.workloads import Deployment, Job, Workload
+from actors.state.workloads import Deployment, Job, OwnersEnd, Workload
 
 _FAILURE = frozenset({"CommandFailed"})
 
@@ -36,6 +37,9 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.unfinished: dict[str, Accepted] = {}
         self.events_told: dict[str, int] = {}
+        self.holds = Holds()
+        self.owners_ends: dict[str, OwnersEnd] = {}
+        """Workloads whose device the owner took back, by id: they end, whatever becomes of the hold (F29)."""
         self._promises = Promises()
         self._runs: dict[str, str] = {}
         """The run-job of each job that has not completed, by the job's id."""
@@ -187,13 +191,22 @@ class World:
 
     def _remove_deployment(self, identifier: str) -> None:
         deployment = self.deployments.pop(identifier, None)
+        self.owners_ends.pop(identifier, None)
         if deployment is not None:
             self._promises.give_back(deployment)
 
     def _remove_job(self, identifier: str) -> None:
         job = self.jobs.pop(identifier, None)
+        self.owners_ends.pop(identifier, None)
         if job is not None:
             self._promises.give_back(job)
+
+    def _take_back(self, workload: Workload, hold: Hold | None, time: str) -> None:
+        """End a workload that runs on a device held so; what has not started yet is looked at as it does."""
+        if hold is None or not hold.ends_work or not workload.started or not hold.stands_at(time):
+            return
+        if workload.owners_end is None:
+            workload.owners_end = self.owners_ends[workload.id] = OwnersEnd(hold.words, time)
 
     def _to_end(self, body: UndeployModel | StopJob) -> Workload | None:
         if isinstance(body, UndeployModel):
@@ -243,6 +256,11 @@ class _NamedJob(msgspec.Struct, gc=False):
     job: str
 
 
+class _Released(msgspec.Struct, gc=False):
+    hold: str
+    device_uuid: str
+
+
 class _ForJob(msgspec.Struct, gc=False):
     """What the fold needs of an image's fact: the job it is for, if it is for one."""
 
@@ -270,7 +288,9 @@ def _started(world: World, event: e.DeploymentStarted, place: _Place | Head) -> 
             stage_since=place.time,
         )
     )
-    world.deployments[event.deployment].reach("starting", place.time)
+    deployment = world.deployments[event.deployment]
+    deployment.reach("starting", place.time)
+    world._take_back(deployment, world.holds.on(deployment.device_uuid), place.time)  # noqa: SLF001
 
 
 def _loading(world: World, event: _Named, place: _Place | Head) -> None:
@@ -328,6 +348,7 @@ def _job_started(world: World, event: e.JobStarted, place: _Place | Head) -> Non
     job = world.jobs[event.job]
     job.host_memory_bytes = event.host_memory_bytes or None
     job.reach("running", place.time)
+    world._take_back(job, world.holds.on(job.device_uuid or HOST), place.time)  # noqa: SLF001
 
 
 def _job_ended(world: World, event: _NamedJob, place: _Place | Head) -> None:  # noqa: ARG001
@@ -338,6 +359,19 @@ def _job_stopped(world: World, event: _NamedJob, place: _Place | Head) -> None: 
     world._remove_job(event.job)  # noqa: SLF001
     # Told once where one correlation has both commands: by the stop, and the run-job is done as well.
     world._complete_run(event.job)  # noqa: SLF001
+
+
+def _device_held(world: World, event: e.DeviceHeldV1, place: _Place | Head) -> None:
+    hold = hold_of(event, place.time)
+    world.holds.take(hold)
+    living: tuple[Workload, ...] = (*world.deployments.values(), *world.jobs.values())
+    for workload in living:
+        if (workload.device_uuid or HOST) == hold.device_uuid:
+            world._take_back(workload, hold, place.time)  # noqa: SLF001
+
+
+def _device_released(world: World, event: _Released, place: _Place | Head) -> None:  # noqa: ARG001
+    world.holds.release(event.hold, event.device_uuid)
 
 
 def _handler(take: Callable[[World, Any, _Place | Head], None], kind: Any) -> _Handler:
@@ -360,4 +394,6 @@ _HANDLERS: dict[str, _Handler] = {
     "JobFinished": _handler(_job_ended, _NamedJob),
     "JobFailed": _handler(_job_ended, _NamedJob),
     "JobStopped": _handler(_job_stopped, _NamedJob),
+    "DeviceHeldV1": _handler(_device_held, e.DeviceHeldV1),
+    "DeviceReleasedV1": _handler(_device_released, _Released),
 }

@@ -43,6 +43,8 @@ def picture(world: World) -> dict[str, Any]:
         "jobs": {j.id: (attrs.asdict(j, recurse=False), j.phase, j.since) for j in world.jobs.values()},
         "unfinished": set(world.unfinished),
         "promised": world.promised,
+        "holds": {hold.device_uuid: hold for hold in world.holds},
+        "owners ends": world.owners_ends,
         "told": world.events_told,
         "holdings": {holder: world.holding(holder) for holder in HOLDERS},
     }

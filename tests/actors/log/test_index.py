@@ -12,7 +12,7 @@ from actors.log import keyrows
 from actors.log.index import EventIndex, EventQuery
 from actors.messages.envelope import Head
 from actors.messages.times import time_text
-from actors.rules.visibility import WORKLOAD_FACTS, Reader
+from actors.rules.visibility import SHARED_FACTS, Reader
 
 KINDS = ["DeploymentStarted", "DeploymentReady", "Undeployed", "PromptAnswered", "CommandFailed"]
 HOLDERS = ["h-1", "h-2", "h-3"]
@@ -40,7 +40,7 @@ class Row:
             (
                 reader is None
                 or self.holder == reader.holder
-                or (reader.sees_all and self.kind in WORKLOAD_FACTS)
+                or (reader.sees_all and self.kind in SHARED_FACTS)
             )
             and query.type in (None, self.kind)
             and query.correlation in (None, self.correlation)

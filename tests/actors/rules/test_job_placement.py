@@ -10,14 +10,18 @@ import pytest
 from actors.messages import events as e
 from actors.messages.commands import Accepted, RunJob
 from actors.messages.envelope import Fact
+from actors.rules.availability import ALL_FREE, Availability
 from actors.rules.placement import ISOLATION_LEVELS, place_job
 from actors.rules.refusal import Refusal
 from actors.rules.room import room_on
+from actors.state.holds import HOST
 from actors.state.keys import Grant
 from actors.state.world import World
 from adapters.gpu.fake import GIB, cpu_device, cuda_device
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.gpu.port import Device
 
 SMALL, LARGE, CPU = cuda_device(0, 8 * GIB), cuda_device(1, 24 * GIB), cpu_device(64 * GIB)
@@ -32,6 +36,7 @@ def put(
     wanted: str | None = None,
     isolation: str | None = None,
     offered: str = "container",
+    availability: Mapping[str, Availability] = ALL_FREE,
     **grant: Any,
 ) -> str | None:
     """The id of the device it goes to."""
@@ -43,6 +48,7 @@ def put(
         devices=devices,
         grant=Grant(**grant),
         world=world or World(),
+        availability=availability,
     )
     return None if placed is None else placed.id
 
@@ -130,3 +136,11 @@ def test_the_promise_of_a_job_that_runs_is_in_the_drivers_figure(started: bool, 
     running(world, device, 2 * GIB, started=started)
     room = room_on(device, world)
     assert (room.by_promises, room.by_driver) == (6 * GIB, left * GIB)
+
+
+def test_a_held_processor_takes_no_job_without_a_device_either() -> None:
+    """Easily missed 5; a job that names a card still goes there."""
+    held = {HOST: Availability(is_free=False, is_held=True)}
+    assert refusal(None, availability=held).code == "DEVICE_BUSY"
+    assert put(GIB, availability=held) == SMALL.id
+    assert put(None, availability={SMALL.uuid: Availability(is_free=False)}) is None

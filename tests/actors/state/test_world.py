@@ -29,6 +29,7 @@ from tests.support.worlds import ENCODER, START_MS, decode_head, picture
 names = st.sampled_from(["dep-known", "dep-unknown", "job-known", ""])
 jobs = st.sampled_from(["job-known", "job-running", "job-unknown", "dep-known", ""])
 text = st.text(max_size=5)
+devices = st.sampled_from(["cpu", "GPU-1", ""])
 whole = st.none() | st.integers(-(1 << 62), 1 << 62)
 event = st.one_of(
     st.builds(e.DeploymentStarted, names, text, text, text, text, st.integers(0, 1 << 50), text, text),
@@ -59,6 +60,8 @@ event = st.one_of(
     st.builds(e.PromptFailed, names, text, text, text),
     st.builds(e.CommandFailed, text, text, text, text, text),
     st.builds(e.AgentRevoked, text, text),
+    st.builds(e.DeviceHeldV1, text, text, devices, st.booleans(), st.booleans(), text | st.just(UNSET)),
+    st.builds(e.DeviceReleasedV1, text, text, devices, st.just("released")),
 )
 cause = st.sampled_from(
     [None, "cmd-deploy", "cmd-undeploy", "cmd-run", "cmd-stop", "cmd-unknown", "cmd-other"]
@@ -109,7 +112,10 @@ json_value = st.recursive(
 
 @given(
     st.sampled_from([*(c.__name__ for c in e.Event.__args__), "FromTheFuture"]),
-    st.dictionaries(st.sampled_from(["deployment", "job", "memory_bytes", "prompt_tokens"]), json_value)
+    st.dictionaries(
+        st.sampled_from(["deployment", "job", "memory_bytes", "prompt_tokens", "hold", "device_uuid"]),
+        json_value,
+    )
     | json_value,
 )
 def test_no_line_of_another_version_fails_the_fold(kind: str, data: Any) -> None:

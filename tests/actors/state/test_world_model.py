@@ -9,6 +9,7 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import UNSET
 
 from actors.messages import events as e
 from actors.messages.commands import (
@@ -39,6 +40,13 @@ class Life:
     end: Accepted | None = None
     started: bool = False
     ready: bool = False
+    taken: bool = False
+    """Its device was held with its work to end while it ran."""
+
+    @property
+    def device(self) -> str:
+        """What runs with no device runs on the host's processor."""
+        return self.command.device or "cpu"
 
     @property
     def is_job(self) -> bool:
@@ -64,6 +72,8 @@ class WorldAgainstModel(RuleBasedStateMachine):
         """Accepted, and the disk has not answered yet."""
         self.told: list[tuple[Fact, int]] = []
         self.number = 0
+        self.held: dict[str, tuple[str, bool, int | None]] = {}
+        """By device: the hold, whether work ends, and the number it ends at by itself."""
 
     def _accept(self, body: Any, holder: str, *, correlation: str | None = None, **more: Any) -> Accepted:
         self.number += 1
@@ -175,6 +185,35 @@ class WorldAgainstModel(RuleBasedStateMachine):
             if life.end is accepted:
                 life.end = None
 
+    @rule(
+        devices=st.sampled_from([("cpu",), ("GPU-1",), DEVICES]),
+        now=st.booleans(),
+        lasting=st.none() | st.integers(1, 9),
+    )
+    def hold(self, devices: tuple[str, ...], now: bool, lasting: int | None) -> None:
+        identifier = f"hold-{self.number}"
+        until = None if lasting is None else self.number + len(devices) + lasting
+        text = UNSET if until is None else time_text(START_MS + until)
+        for device in devices:
+            event = e.DeviceHeldV1(identifier, device, device, now, devices == DEVICES, text, "mine")
+            self._tell(event, None)
+            self.held[device] = (identifier, now, until)
+            for life in self.lives.values():
+                if life.started:
+                    self._may_take(life)
+
+    def _may_take(self, life: Life) -> None:
+        _, now, until = self.held.get(life.device, ("", False, None))
+        life.taken |= now and (until is None or self.number < until)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), stale=st.booleans())
+    def release(self, data: st.DataObject, stale: bool) -> None:
+        """A hold, or one that a newer one took the place of: that changes nothing."""
+        device = data.draw(st.sampled_from(sorted(self.held)))
+        identifier = "hold-older" if stale else self.held.pop(device)[0]
+        self._tell(e.DeviceReleasedV1(identifier, device, device, "released"), None)
+
     @precondition(lambda self: self._deployments(lambda life: not life.started))
     @rule(data=st.data())
     def starts(self, data: st.DataObject) -> None:
@@ -185,6 +224,7 @@ class WorldAgainstModel(RuleBasedStateMachine):
             e.DeploymentStarted(name, "m", "llamacpp", device, device, size, "process", cause.holder), cause
         )
         self.lives[name].started = True
+        self._may_take(self.lives[name])
 
     @precondition(lambda self: self._deployments(lambda life: life.started))
     @rule(data=st.data(), percent=st.none() | st.integers(0, 100))
@@ -243,6 +283,7 @@ class WorldAgainstModel(RuleBasedStateMachine):
         )
         self._tell(fact, cause)
         self.lives[name].started = True
+        self._may_take(self.lives[name])
 
     @precondition(lambda self: self._jobs(lambda life: life.started))
     @rule(data=st.data(), code=st.integers(0, 255))
@@ -323,10 +364,16 @@ class WorldAgainstModel(RuleBasedStateMachine):
             assert holding.memory_bytes == sum(x.size for x in held.values())
 
     @invariant()
+    def holds_are_the_newest_of_each_device(self) -> None:
+        assert {h.device_uuid: h.id for h in self.world.holds} == {d: h[0] for d, h in self.held.items()}
+        assert self.world.owners_ends.keys() <= self.lives.keys()
+
+    @invariant()
     def phases_follow(self) -> None:
         for name, life in self.lives.items():
             workload = self.world.jobs[name] if life.is_job else self.world.deployments[name]
-            assert (workload.phase == "ending") == (life.end is not None)
+            assert (workload.phase == "ending") == (life.end is not None or life.taken)
+            assert (workload.owners_end is not None) == (name in self.world.owners_ends) == life.taken
             assert workload.started == life.started
             if isinstance(workload, Job):
                 assert workload.boxed == life.command.boxed
