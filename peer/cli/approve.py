@@ -49,7 +49,7 @@ def approve(
     Args:
         code: The code that the agent shows, such as BCDF-GHJK.
         may: What the key may do: deploy, jobs, prompt, workspaces, all; or metrics, which stands alone. This
-            version has neither workspaces nor metrics yet.
+            version has no workspaces yet.
         memory: The share: most device memory that its workloads may hold together, such as 40G.
         deployments: Most deployments it may have at once.
         jobs: Most jobs it may have at once.

@@ -17,8 +17,7 @@ _MAY: Final[Mapping[Scope, str]] = {
     "jobs": "run and stop jobs",
     "prompt": "prompt its models",
     "workspaces": "create workspaces, once this peer has them: this version has none",
-    "metrics": "read the metrics of this whole door, once it has them, and nothing else: this version has "
-    "none",
+    "metrics": "read the metrics of this whole door, everybody's workloads in them, and nothing else",
     "all": "do everything, and see and end everybody's workloads",
 }
 

@@ -19,6 +19,7 @@ from actors.registrar import Credential, PollRefused
 from peer.door.context import Door, body_of
 from peer.door.limits import Refusal
 from peer.door.manifest import KEY_HEADER, TOKEN_PATH, SignInGuidance
+from peer.door.metrics import PATH as METRICS_PATH
 from peer.door.page import approval_page
 from peer.door.problems import JSON
 
@@ -30,6 +31,7 @@ MOST_BODY = 8192
 MOST_TEXT = 256
 
 _NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}
+_HEADER = f"{KEY_HEADER}: <access_token>"
 
 
 @attrs.frozen
@@ -195,7 +197,8 @@ class SignIn:
         if key.expires_ms is not None:
             answer["expires_in"] = max(0, (key.expires_ms - key.issued_ms) // 1000)
         if key.is_metrics_only:  # none of the rest opens to it
-            return answer
+            metrics = f"{endpoint}{METRICS_PATH}"
+            return {**answer, "ready_check": metrics, "http": {"header": _HEADER, "metrics": metrics}}
         answer["ready_check"] = f"{endpoint}/commands"
         answer["mcp"] = {
             key.name: {
@@ -205,7 +208,7 @@ class SignIn:
             }
         }
         answer["http"] = {
-            "header": f"{KEY_HEADER}: <access_token>",
+            "header": _HEADER,
             **{name: f"{endpoint}/{name}" for name in ("commands", "queries", "events", "workflows")},
         }
         return answer

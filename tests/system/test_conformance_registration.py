@@ -342,4 +342,8 @@ async def test_c04_c05_the_urls_are_of_this_door_and_the_header_holds_no_secret(
 async def test_c02_a_key_for_metrics_is_promised_nothing_that_it_does_not_open(door: OpenDoor) -> None:
     answer = await token_answer(door, "collector", scopes=["metrics"])
     assert answer["scope"] == "metrics"
-    assert not {"ready_check", "mcp", "http"} & set(answer)
+    assert "mcp" not in answer
+    collector = door.client(**{"x-api-key": answer["access_token"]})
+    assert set(answer["http"]) == {"header", "metrics"}
+    for url in (answer["ready_check"], answer["http"]["metrics"]):
+        assert (await collector.get(url)).status_code == 200

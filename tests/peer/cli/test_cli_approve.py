@@ -263,7 +263,7 @@ def test_every_scope_has_words(scope: Any) -> None:
         (Grant(), "may do everything", "workspaces"),
         (Grant(workspaces=2), "may own 2 workspaces at most, once this peer has them", "its own"),
         (Grant(scopes=("workspaces",)), "create workspaces, once this peer has them", "may own"),
-        (Grant(scopes=("metrics",)), "once it has them, and nothing else: this version has none", "own"),
+        (Grant(scopes=("metrics",)), "everybody's workloads in them, and nothing else", "own"),
         (Grant(accelerators_only=True), "never sees or uses this host's CPU", "its own"),
         (Grant(expires_seconds=1800), "ends 30 min after", "until you revoke"),
     ],
