@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from actors.log.journal import JournalUnavailable
+from actors.log.journal import Batch, JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.messages.commands import RevokeAgent
 from actors.rules.refusal import Refusal
-from actors.state.keys import Grant, Issued, Key
+from actors.state.keys import Grant, Issued, Key, KeyRecord, Revoked
 from tests.support.houses import Disk, Household, deploy, open_house
 
 if TYPE_CHECKING:
@@ -160,6 +160,9 @@ async def test_a_key_that_both_end_keeps_what_each_has_said(tmp_path: Path, disk
         assert ending is not None
         assert (ending.by, ending.ends_work) == (first, True)
         await house.check()
+    lines = [json.loads(line) for line in (tmp_path / "keys.jsonl").read_text().splitlines()]
+    kept = [line for line in lines if line["record"] == "revoked"]
+    assert (kept[0]["by"], kept[0]["ends_work"]) == (first, True)
     async with open_house(tmp_path) as again:
         assert not is_open(again, key)
         assert not again.store.ring.ending()
@@ -200,6 +203,26 @@ async def test_a_log_that_takes_nothing_closes_the_key_until_it_does(
         await all_kept(house, key, other)
         await house.until(lambda: not house.store.ring.ending())
     assert sorted(records(tmp_path, "revoked")) == sorted(("revoked", k.holder) for k in (key, other))
+
+
+async def test_of_keys_taken_back_together_one_that_was_not_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_house(tmp_path) as house:
+        kept, lost = await house.key("lab"), await house.key("lab")
+        put = house.store.keys.put
+
+        def all_but_one(record: KeyRecord) -> Batch[KeyRecord]:
+            if isinstance(record, Revoked) and record.holder == lost.holder:
+                raise JournalUnavailable("the log takes nothing now")
+            return put(record)
+
+        with monkeypatch.context() as failing:
+            failing.setattr(house.store.keys, "put", all_but_one)
+            assert not (await house.registrar.revoke("lab", ends_work=True)).kept
+            assert house.registrar.ends.is_kept(kept.holder)
+            assert not house.registrar.ends.is_kept(lost.holder)
+        await all_kept(house, lost)
 
 
 async def test_keys_taken_back_together_end_together_though_one_does_not_stop(tmp_path: Path) -> None:
