@@ -72,16 +72,9 @@ def place_job(
     while its owner holds that.
 
     Raises:
-        Refusal: JOB_NEEDS_DEVICE, UNKNOWN_DEVICE, ACCELERATORS_ONLY, ISOLATION_UNAVAILABLE,
+        Refusal: UNKNOWN_DEVICE, ACCELERATORS_ONLY, ISOLATION_UNAVAILABLE,
             DEVICE_NOT_READY, DEVICE_BUSY, INSUFFICIENT_MEMORY, each with what may be sent instead.
     """
-    if memory_bytes is None and grant.memory_bytes is not None:
-        raise Refusal(
-            "JOB_NEEDS_DEVICE",
-            "this key has a share of the device memory, and a job that is promised none would run outside of "
-            "it; send memory_bytes",
-            share_bytes=grant.memory_bytes,
-        )
     if memory_bytes is None and wanted_device is None:
         if grant.accelerators_only:
             raise Refusal(

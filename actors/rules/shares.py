@@ -26,8 +26,10 @@ def check_deployment(key: Key, holding: Holding, memory_bytes: int) -> None:
 def check_job(key: Key, holding: Holding, memory_bytes: int | None) -> None:
     """Whether one more job fits the key's share and count; those accepted and not started count as well.
 
+    A key with a share runs its jobs where that counts them: each is promised some of it.
+
     Raises:
-        Refusal: SHARE_EXCEEDED, JOBS_EXCEEDED, with what is held and what is left.
+        Refusal: SHARE_EXCEEDED, JOBS_EXCEEDED, JOB_NEEDS_DEVICE, with what is held and what is left.
     """
     most = key.grant.jobs
     if most is not None and len(holding.jobs) >= most:
@@ -37,6 +39,17 @@ def check_job(key: Key, holding: Holding, memory_bytes: int | None) -> None:
             "wait for one to end, or stop one",
             held=len(holding.jobs),
             limit=most,
+        )
+    share = key.grant.memory_bytes
+    if memory_bytes is None and share is not None:
+        left = max(0, share - holding.memory_bytes)
+        raise Refusal(
+            "JOB_NEEDS_DEVICE",
+            f"this key may hold {share} bytes of device memory and holds {holding.memory_bytes}; a job that is "
+            f"promised none would run outside of that: send memory_bytes, {left} at most",
+            held_bytes=holding.memory_bytes,
+            share_bytes=share,
+            available_bytes=left,
         )
     check_memory(key, holding, memory_bytes or 0)
 

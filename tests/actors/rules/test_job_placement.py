@@ -96,15 +96,6 @@ def test_a_device_named_without_a_promise_is_handed_over_however_full_it_is() ->
     assert refusal(None, wanted="gpu-9").code == "UNKNOWN_DEVICE"
 
 
-@pytest.mark.parametrize("wanted", [None, "gpu-0"])
-def test_a_key_with_a_share_has_to_ask_for_a_promise(wanted: str | None) -> None:
-    """Its jobs run where its share counts them (seed)."""
-    refused = refusal(None, wanted=wanted, memory_bytes=2 * GIB)
-    assert refused.code == "JOB_NEEDS_DEVICE"
-    assert refused.details == {"share_bytes": 2 * GIB}
-    assert put(GIB, wanted=wanted, memory_bytes=2 * GIB) == "gpu-0"
-
-
 def test_a_key_for_accelerators_alone_never_gets_nor_hears_of_the_cpu() -> None:
     assert put(GIB, accelerators_only=True) == "gpu-0"
     for refused in (

@@ -64,6 +64,17 @@ def test_jobs_are_counted_and_share_the_memory_with_deployments() -> None:
         check_job(key(jobs=0), Holding(), None)
 
 
+def test_a_key_with_a_share_has_to_ask_for_a_promise_for_its_job() -> None:
+    """Its jobs run where its share counts them (seed)."""
+    with pytest.raises(Refusal) as refused:
+        check_job(key(memory_bytes=10), Holding(6, {"a"}), None)
+    assert refused.value.code == "JOB_NEEDS_DEVICE"
+    assert refused.value.details == {"held_bytes": 6, "share_bytes": 10, "available_bytes": 4}
+    assert "send memory_bytes, 4 at most" in refused.value.message
+    check_job(key(memory_bytes=10), Holding(6, {"a"}), 0)
+    check_job(key(jobs=2), Holding(), None)
+
+
 def test_a_key_that_is_not_counted_runs_jobs_without_number() -> None:
     check_job(key(), Holding(1 << 50, set(), {str(n) for n in range(500)}), None)
 
