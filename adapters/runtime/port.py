@@ -88,7 +88,8 @@ class Container:
         port: where it listens inside, published on loopback alone; None when nobody calls it.
         mounts: folders of the host.
         tasks: processes and threads it may have at once; None is no ceiling.
-        is_boxed: a tenant's job: read-only files, no network, nobody's user, half the cores; see F31.
+        is_boxed: a tenant's job: read-only files, no network, nobody's user, half the cores; see F31. What
+            is not boxed has a network, on which it reaches no other workload's container.
         shared_memory_bytes: size of its private `/dev/shm`, which counts in its memory; None is the
             engine's own size (64 MiB). A box keeps its own bound.
         detail: what the engine has to know again of this very start, beside what its plan settled.

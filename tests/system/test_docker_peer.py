@@ -15,7 +15,7 @@ import pytest
 
 from actors.messages.times import time_text
 from tests.standins.images import ollama_image
-from tests.support.docker.use import containers_of, engine_client, push_as
+from tests.support.docker.use import containers_of, engine_client, networks_of, push_as
 from tests.support.peers import PeerProcess, listen
 
 if TYPE_CHECKING:
@@ -97,6 +97,11 @@ class Containers:
         """Its containers, ended ones too."""
         return containers_of(self.bed, (self.peer.data / "instance").read_text().strip())
 
+    @property
+    def networks(self) -> list[dict[str, Any]]:
+        """Its networks."""
+        return networks_of(self.bed, (self.peer.data / "instance").read_text().strip())
+
     def wait_for_output(self, container: str, words: bytes) -> None:
         """Wait until a container has written this."""
         with engine_client(self.bed, timeout=HANG) as client:
@@ -142,6 +147,8 @@ def serving(bed: DockerBed, folder: Path, **settings: str) -> Iterator[Container
             with engine_client(bed) as client:
                 for left in made.containers:
                     client.delete(f"/containers/{left['Id']}", params={"force": "1", "v": "1"})
+                for network in made.networks:
+                    client.delete(f"/networks/{network['Id']}")
 
 
 def test_a_model_is_pulled_served_asked_and_undeployed(docker: Containers, ollama: str) -> None:
@@ -164,6 +171,8 @@ def test_a_model_is_pulled_served_asked_and_undeployed(docker: Containers, ollam
     assert container["State"] == "running"
     assert container["Image"].endswith(pulled["digest"]), "the image that was pulled is the one that runs"
     assert {port["IP"] for port in container["Ports"] if "PublicPort" in port} == {"127.0.0.1"}
+    (network,) = docker.networks
+    assert list(container["NetworkSettings"]["Networks"]) == [network["Name"]]
 
     answered = docker.ask(started["deployment"])
     assert answered["content"]
@@ -173,6 +182,7 @@ def test_a_model_is_pulled_served_asked_and_undeployed(docker: Containers, ollam
     assert gone == {"deployment": started["deployment"]}
     assert docker.nothing_is_left()
     assert docker.peer.stop() == 0
+    assert docker.networks == []
 
 
 def test_what_runs_goes_on_through_a_kill_of_the_peer(docker: Containers) -> None:

@@ -61,6 +61,7 @@ def creation(
     engine: EngineInfo,
     *,
     labels: Mapping[str, str],
+    network: str,
     publish_on: str,
 ) -> dict[str, Any]:
     """The body of `POST /containers/create`.
@@ -71,6 +72,7 @@ def creation(
         image: of the image it runs.
         engine: where it is to run.
         labels: what it is found by.
+        network: the peer's own, which what is not boxed is on.
         publish_on: the address its port is bound to, on the engine's machine.
 
     Raises:
@@ -83,7 +85,7 @@ def creation(
         "Healthcheck": {"Test": ["NONE"]},
         "Tty": False,
         "OpenStdin": False,
-        "HostConfig": _host_config(spec, container, image, engine, publish_on),
+        "HostConfig": _host_config(spec, container, image, engine, network, publish_on),
     }
     if container.command:
         body["Cmd"] = list(container.command)
@@ -106,7 +108,12 @@ def bind_address(engine_host: str) -> str:
 
 
 def _host_config(
-    spec: WorkloadSpec, container: Container, image: ImageConfig, engine: EngineInfo, publish_on: str
+    spec: WorkloadSpec,
+    container: Container,
+    image: ImageConfig,
+    engine: EngineInfo,
+    network: str,
+    publish_on: str,
 ) -> dict[str, Any]:
     host: dict[str, Any] = {
         "AutoRemove": False,
@@ -116,7 +123,7 @@ def _host_config(
         "IpcMode": "private",
         "LogConfig": {"Type": "json-file", "Config": {"max-size": LOG_SIZE, "max-file": LOG_FILES}},
         "Mounts": [_mount(mount.source, mount.target, mount.is_read_only) for mount in container.mounts],
-        "NetworkMode": "none" if container.is_boxed else "bridge",
+        "NetworkMode": "none" if container.is_boxed else network,
         "PidsLimit": container.tasks,
         "Privileged": False,
         "PublishAllPorts": False,

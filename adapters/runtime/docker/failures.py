@@ -139,6 +139,28 @@ _TABLE: Final = (
         "raise BEST_PEER_JOB_MEMORY or BEST_PEER_ENGINE_MEMORY, or ask for more",
     ),
     _Known(
+        r"non-overlapping IPv4 address pool|predefined address pools have been fully subnetted",
+        "the container engine has no addresses left for a network of the peer's own",
+        "remove networks that nobody uses (docker network prune), or give Docker more by"
+        ' "default-address-pools" in /etc/docker/daemon.json and restart it',
+    ),
+    _Known(
+        r"cannot restrict inter-container communication|br_netfilter",
+        "this machine's kernel cannot keep containers from each other: it lacks br_netfilter",
+        "load it (modprobe br_netfilter), and have it loaded at each boot: its name on a line of its own in"
+        " /etc/modules-load.d/docker.conf",
+    ),
+    _Known(
+        r"iptables.*no chain/target/match by that name|chain '?DOCKER[^']*'? does not exist",
+        "the container engine's firewall rules are gone: somebody loaded others in their place",
+        "restart Docker (systemctl restart docker), which sets them again",
+    ),
+    _Known(
+        r"^network \S+ not found|network \S+ is ambiguous",
+        "the peer's network was removed, or made again, while it was being started",
+        "send the command again",
+    ),
+    _Known(
         r"cannot assign requested address",
         "the container engine's machine has no such address as its port was to be bound to",
         "set BEST_PEER_ENGINE_HOST to an address of the machine that Docker runs on",

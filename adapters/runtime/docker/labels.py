@@ -22,13 +22,18 @@ DETAIL: Final = f"{PREFIX}detail"
 _INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-def container_name(instance: str, workload: str) -> str:
-    """The name of a workload's container; a ValueError for what is no instance's or workload's id."""
+def network_name(instance: str) -> str:
+    """The name of a peer's network; a ValueError for what is no instance's id."""
     if _INSTANCE.fullmatch(instance) is None:
         raise ValueError(f"{instance!r} is no instance's id")
+    return f"bp-{instance}"
+
+
+def container_name(instance: str, workload: str) -> str:
+    """The name of a workload's container; a ValueError for what is no instance's or workload's id."""
     if WORKLOAD_ID.fullmatch(workload) is None:
         raise ValueError(f"{workload!r} is no workload's id")
-    return f"bp-{instance}-{workload}"
+    return f"{network_name(instance)}-{workload}"
 
 
 def labels_of(spec: WorkloadSpec, instance: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from adapters.runtime.docker.ends import exit_of
 from adapters.runtime.docker.failures import OpenFilesRefused, SeccompNameRefused
 from adapters.runtime.docker.faults import BadAnswer, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo
+from adapters.runtime.docker.networks import OwnNetwork
 from adapters.runtime.docker.output import read_tail
 from adapters.runtime.docker.starting import Starter
 from adapters.runtime.port import Container, RuntimeUnavailable, StartFailed, WorkloadSpec
@@ -30,7 +31,9 @@ _MEMORY: Final = 64 * 1024 * 1024
 logger = logging.getLogger("best_peer.runtime")
 
 
-async def probe(containers: Containers, engine: EngineInfo) -> tuple[EngineInfo, str | None]:
+async def probe(
+    containers: Containers, network: OwnNetwork, engine: EngineInfo
+) -> tuple[EngineInfo, str | None]:
     """What a box can be given on this engine, and what is wrong with it when none can be started.
 
     Raises:
@@ -43,7 +46,7 @@ async def probe(containers: Containers, engine: EngineInfo) -> tuple[EngineInfo,
             await make_empty_image(containers)
             while True:
                 try:
-                    return engine, await _run(Starter(containers, engine, "127.0.0.1"))
+                    return engine, await _run(Starter(containers, network, engine, "127.0.0.1"))
                 except OpenFilesRefused:
                     engine = attrs.evolve(engine, open_files=None)
                 except SeccompNameRefused:

@@ -23,6 +23,7 @@ from adapters.runtime.docker.events import ANSWER_SECONDS, listen
 from adapters.runtime.docker.faults import BadAnswer, DockerFault, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo, examine
 from adapters.runtime.docker.labels import HOLDER, PORT, SECRET, detail_of
+from adapters.runtime.docker.networks import OwnNetwork
 from adapters.runtime.docker.output import Chunks, Nothing, read_tail
 from adapters.runtime.docker.probe import PROBE, probe
 from adapters.runtime.docker.starting import RunsAlready, Starter, unavailable
@@ -64,8 +65,9 @@ class DockerRuntime:
     images: Images
     engine_host: str = "127.0.0.1"
     _engine: EngineInfo | None = attrs.field(default=None, init=False)
-    _trouble: str | None = attrs.field(default=None, init=False)
+    _troubles: tuple[str, ...] = attrs.field(default=(), init=False)
     _containers: Containers = attrs.field(init=False)
+    _network: OwnNetwork = attrs.field(init=False)
     _own: set[str] = attrs.field(factory=set, init=False)
     """Ids of containers that this object started: the others are adopted."""
     _asked: dict[str, Asked] = attrs.field(factory=dict, init=False)
@@ -78,9 +80,12 @@ class DockerRuntime:
     def __attrs_post_init__(self) -> None:
         """Know its containers by the instance's id."""
         self._containers = Containers(self.client, self.instance)
+        self._network = OwnNetwork(self.client, self.instance)
 
     async def __aenter__(self) -> Self:
         """Look what the engine is, start an empty box on it, and remove what an earlier peer never started.
+
+        The peer's network is found or made as well; what keeps it from that is a remark.
 
         Raises:
             EngineRefused: it cannot keep what the peer promises.
@@ -91,7 +96,12 @@ class DockerRuntime:
         if not isinstance(info, dict) or not isinstance(version, dict):
             raise BadAnswer("what the container engine says of itself is no object")
         engine = examine(info, version)
-        self._engine, self._trouble = await probe(self._containers, engine)
+        self._engine, box = await probe(self._containers, self._network, engine)
+        network = await self._network.trouble()
+        self._troubles = (
+            *([f"no job can be started as it is: {box}"] if box else ()),
+            *([f"no engine and no open job can be started as it is: {network}"] if network else ()),
+        )
         for workload, state in (await self._containers.listed()).items():
             if state == "created":
                 await self._remove(workload)
@@ -100,7 +110,8 @@ class DockerRuntime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Containers run on."""
+        """Containers run on, and the peer's network is there while one is on it."""
+        await self._network.leave()
 
     @property
     def name(self) -> str:
@@ -125,9 +136,7 @@ class DockerRuntime:
 
     def remarks(self) -> tuple[str, ...]:
         """What the owner should know when the peer starts, one line each."""
-        if self._trouble is None:
-            return self.engine.remarks()
-        return (*self.engine.remarks(), f"no job can be started as it is: {self._trouble}")
+        return (*self.engine.remarks(), *self._troubles)
 
     async def prepare(self, spec: WorkloadSpec) -> None:
         """Make the workload's container and start nothing."""
@@ -317,7 +326,7 @@ class DockerRuntime:
         return Watch(self._containers, self.engine, self._asked)
 
     def _starter(self) -> Starter:
-        return Starter(self._containers, self.engine, bind_address(self.engine_host))
+        return Starter(self._containers, self._network, self.engine, bind_address(self.engine_host))
 
     def _turn(self, workload: str) -> trio.Lock:
         """What starting, stopping and removing one workload take turns by."""

@@ -22,6 +22,7 @@ from adapters.runtime.docker.failures import (
 from adapters.runtime.docker.faults import BadAnswer, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo
 from adapters.runtime.docker.labels import labels_of
+from adapters.runtime.docker.networks import OwnNetwork, is_network_gone
 from adapters.runtime.port import Container, StartFailed, WorkloadSpec
 
 UNCANCELLED_SECONDS: Final = 3.0
@@ -49,11 +50,13 @@ class Starter:
 
     Args:
         containers: where.
+        network: what those are on that are not boxed.
         engine: what they are confined by.
         publish_on: the address their ports are bound to.
     """
 
     containers: Containers
+    network: OwnNetwork
     engine: EngineInfo
     publish_on: str
 
@@ -68,12 +71,15 @@ class Starter:
             if earlier is not None:
                 await self._remove(earlier)
             image = await self._image(container.image)
+            if not container.is_boxed:
+                await self.network.ensure()
             body = creation(
                 spec,
                 container,
                 image,
                 self.engine,
                 labels=labels_of(spec, self.containers.instance),
+                network=self.network.name,
                 publish_on=self.publish_on,
             )
             with trio.move_on_after(MAKE_SECONDS):
@@ -131,6 +137,9 @@ class Starter:
                 if not gone.may_have_acted:
                     raise
             except EngineError as error:
+                if is_network_gone(error):
+                    await self.network.ensure()
+                    continue
                 if error.status == 404:
                     raise image_gone() from error
                 if error.status != 409:
@@ -182,6 +191,12 @@ class Starter:
             except EngineGone as gone:
                 if not gone.may_have_acted:
                     raise
+            except EngineError as error:
+                if not is_network_gone(error):
+                    raise
+                # It was removed since the container was made.
+                await self.network.ensure()
+                continue
             found = await self.containers.look(workload)
             if found is None or found.id != identity:
                 raise EngineError(404, "somebody removed its container while it was being started")

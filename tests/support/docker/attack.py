@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -26,6 +27,7 @@ CALLS = {
 }[platform.machine()]
 MEMORY_GROUP = "/sys/fs/cgroup/memory" if os.path.isdir("/sys/fs/cgroup/memory") else "/sys/fs/cgroup"
 CEILINGS = [f"{MEMORY_GROUP}/memory.limit_in_bytes", f"{MEMORY_GROUP}/memory.max"]
+CONNECT_SECONDS = 5
 NEW_NS, NEW_USER, REMOUNT_BIND = 0x00020000, 0x10000000, 0x20 | 0x1000
 
 
@@ -50,22 +52,25 @@ def call(name: str) -> None:
 
 def connect(family: int, address: Any) -> None:
     with socket.socket(family, socket.SOCK_STREAM) as stream:
-        stream.settimeout(5)
+        stream.settimeout(CONNECT_SECONDS)
         stream.connect(address)
 
 
-class Reach:
-    """Connects to HOST:PORT, or to @NAME, an abstract socket."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def __call__(self) -> None:
-        if self.address.startswith("@"):
-            connect(socket.AF_UNIX, f"\0{self.address[1:]}")
+def reach(address: str) -> str:
+    """Connect to HOST:PORT, or to @NAME, an abstract socket."""
+    try:
+        if address.startswith("@"):
+            connect(socket.AF_UNIX, f"\0{address[1:]}")
         else:
-            host, port = self.address.rsplit(":", 1)
+            host, port = address.rsplit(":", 1)
             connect(socket.AF_INET, (host, int(port)))
+    except OSError as error:
+        return name_of(error)
+    return "done"
+
+
+def name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, str(error))
 
 
 def output_of(*argv: str) -> str:
@@ -131,7 +136,7 @@ def attempt(what: Callable[[], Any]) -> str:
             what()
             outcome = "done"
         except OSError as error:
-            outcome = errno.errorcode.get(error.errno or 0, str(error))
+            outcome = name_of(error)
         except ValueError as error:
             outcome = str(error)
         os.write(parent, outcome.encode())
@@ -191,6 +196,12 @@ def devices() -> list[str]:
     return sorted(found)
 
 
+def with_ipv6() -> list[str]:
+    """Interfaces that have an address by which there are no rules on some engines."""
+    lines = (first_of("/proc/net/if_inet6") or "").splitlines()
+    return sorted({line.split()[5] for line in lines})
+
+
 def disks() -> list[str]:
     """Where a disk of the machine is mounted."""
     with open("/proc/self/mounts") as file:
@@ -205,11 +216,13 @@ def size(path: str) -> int:
 
 def report(addresses: list[str]) -> dict[str, Any]:
     own = [pid for pid in os.listdir("/proc") if pid.isdecimal()]
+    with ThreadPoolExecutor(len(addresses) or 1) as at_once:
+        reached = dict(zip(addresses, at_once.map(reach, addresses), strict=True))
     write("/tmp/program", "#!/bin/sh\necho ran\n")
     os.chmod("/tmp/program", 0o755)
     return {
         "attempts": {name: attempt(what) for name, what in ATTEMPTS.items()},
-        "reached": {address: attempt(Reach(address)) for address in addresses},
+        "reached": reached,
         "status": status(),
         "setuid program": output_of("/bin/setuid-python", "-c", "import os; print(os.geteuid())"),
         "capable program": output_of(
@@ -218,6 +231,7 @@ def report(addresses: list[str]) -> dict[str, Any]:
             "print(*[l.split()[1] for l in open('/proc/self/status') if 'CapEff' in l])",
         ),
         "program in /tmp": output_of("/tmp/program"),
+        "interfaces with IPv6": with_ipv6(),
         "interfaces": sorted(os.listdir("/sys/class/net")),
         "devices": devices(),
         "disks": disks(),

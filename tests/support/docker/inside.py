@@ -31,6 +31,8 @@ from tests.support.docker.registry import (
 from tests.support.docker.tokens import registry_auth
 
 DISK_BYTES = 16 << 30
+ADDRESSES = "base=172.16.0.0/12,size=24"
+"""Of networks: every peer has one, and what is killed leaves it."""
 REGISTRY, GUARDED, TOKENS, REALM = (f"127.0.0.1:{port}" for port in (5000, 5001, 5002, 5003))
 
 
@@ -75,7 +77,7 @@ def make_bed(folder: Path) -> DockerBed:
     disk = folder / "disk"
     make_disk(disk, DISK_BYTES)
     cgroup = f"/{folder.name}"
-    engine = Engine(folder / "engine", disk / "docker", cgroup)
+    engine = Engine(folder / "engine", disk / "docker", cgroup, ("--default-address-pool", ADDRESSES))
     store = disk / STORE_FOLDER
     (folder / "htpasswd").write_text(HTPASSWD)
     start_registry(folder / "registry", REGISTRY, store=store)

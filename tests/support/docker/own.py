@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _END_SECONDS = 30.0
 
+ADDRESS_POOL = "--default-address-pool"
 HOOK = "nvidia-container-runtime-hook"
 _HOOK_TEXT = """#!{python}
 import json, os, sys
@@ -72,6 +73,8 @@ class OwnEngine(Engine):
     """An engine of one test's own: `start`, `stop` and `kill` as often as the test likes."""
 
     bridge: str = ""
+    addresses: str = ""
+    """The first three numbers of those that its networks have."""
     nvidia: NvidiaStandIn | None = None
 
     def pull(self, reference: str) -> None:
@@ -105,9 +108,18 @@ class OwnEngine(Engine):
         while not remove_cgroup(self.cgroup):
             assert time.monotonic() < deadline, f"the control group {self.cgroup} cannot be removed"
             time.sleep(0.02)
-        subprocess.run(["ip", "link", "delete", self.bridge], check=False, capture_output=True)
+        for bridge in (self.bridge, *self.bridges_of_networks()):
+            subprocess.run(["ip", "link", "delete", bridge], check=False, capture_output=True)
         for folder in (self.folder, self.data):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def bridges_of_networks(self) -> list[str]:
+        """Of all but its first, by name. A dockerd that ends leaves them."""
+        shown = subprocess.run(
+            ["ip", "-oneline", "-4", "address"], check=True, capture_output=True, text=True
+        ).stdout
+        lines = [line.split() for line in shown.splitlines()]
+        return [words[1] for words in lines if words[3].startswith(f"{self.addresses}.")]
 
     def _processes(self) -> set[int]:
         """Its containerd and what that started beside the containers: those that name its folder."""
@@ -180,7 +192,13 @@ def _prepared(
     if stand_in:
         environment = {**environment, "PATH": f"{stand_in.folder}:{os.environ['PATH']}"}
     # A bridge and addresses of its own, and no rules: what dockerd writes to iptables is one engine's alone.
-    bridge, subnet = f"bp-{name}", f"10.{int(name[:2], 16)}.{int(name[2:4], 16)}.1/24"
+    second, third = int(name[:2], 16), int(name[2:4], 16)
+    bridge, subnet = f"bp-{name}", f"10.{second}.{third}.1/24"
+    addresses = f"100.{64 + second % 64}.{third}"
+    if ADDRESS_POOL in flags:
+        addresses = flags[list(flags).index(ADDRESS_POOL) + 1].removeprefix("base=").rpartition(".")[0]
+    else:
+        flags = (*flags, ADDRESS_POOL, f"base={addresses}.0/24,size=28")
     do("ip", "link", "add", "name", bridge, "type", "bridge")
     do("ip", "address", "add", subnet, "dev", bridge)
     do("ip", "link", "set", bridge, "up")
@@ -191,6 +209,7 @@ def _prepared(
         flags=("--bridge", bridge, "--iptables=false", *flags),
         environment=environment,
         bridge=bridge,
+        addresses=addresses,
         nvidia=stand_in,
     )
 

@@ -41,6 +41,7 @@ def _traces(engine: OwnEngine) -> list[str]:
     left += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*{engine.cgroup}")]
     left += [line for line in mounts.splitlines() if str(engine.folder) in line or str(engine.data) in line]
     left += [line for line in links.splitlines() if engine.bridge in line]
+    left += engine.bridges_of_networks()
     left += [str(pid) for pid in cgroup_processes(engine.cgroup)]
     return left
 
@@ -58,6 +59,9 @@ def test_nothing_of_an_engine_is_left_however_it_ended(docker_bed: DockerBed, en
         transport = httpx.HTTPTransport(retries=5)
         with httpx.Client(transport=transport, trust_env=False) as caller:
             assert caller.get(f"http://127.0.0.1:{port}/index.html").text == "it works\n"
+        with engine.client() as client:
+            client.post("/networks/create", json={"Name": "own", "Driver": "bridge"}).raise_for_status()
+        assert len(engine.bridges_of_networks()) == 1
         if ending != "none":
             {"stop": engine.stop, "kill": engine.kill}[ending]()
             assert cgroup_processes(engine.cgroup), "live-restore keeps containers running"

@@ -66,8 +66,17 @@ def async_engine_client(bed: DockerBed, *, timeout: float = 30.0) -> httpx.Async
 
 def containers_of(bed: DockerBed, instance: str) -> list[dict[str, Any]]:
     """Every container of a peer's instance, ended ones too, as the engine lists them: what was left."""
+    return _labelled(bed, "/containers/json", instance, {"all": "1"})
+
+
+def networks_of(bed: DockerBed, instance: str) -> list[dict[str, Any]]:
+    """Every network of a peer's instance: one while it runs, or something on it does."""
+    return _labelled(bed, "/networks", instance, {})
+
+
+def _labelled(bed: DockerBed, path: str, instance: str, params: dict[str, str]) -> list[dict[str, Any]]:
     with engine_client(bed) as client:
         mark = f'{{"label": ["{LABEL}.instance={instance}"]}}'
-        found = client.get("/containers/json", params={"all": "1", "filters": mark}).raise_for_status().json()
+        found = client.get(path, params={**params, "filters": mark}).raise_for_status().json()
         assert isinstance(found, list)
         return found

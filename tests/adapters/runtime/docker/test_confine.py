@@ -36,6 +36,7 @@ def body(
         image or ImageConfig(),
         engine,
         labels=labels_of(workload, "p-1"),
+        network="bp-p-1",
         publish_on="127.0.0.1",
     )
 
@@ -116,10 +117,10 @@ def test_a_box_has_the_files_that_the_engine_can_give() -> None:
     assert [limit["Name"] for limit in lower["Ulimits"]] == ["core"]
 
 
-def test_what_is_not_boxed_keeps_its_network_its_files_and_its_user() -> None:
+def test_what_is_not_boxed_is_on_the_peers_network_and_keeps_its_files_and_its_user() -> None:
     made = body()
 
-    assert made["HostConfig"]["NetworkMode"] == "bridge"
+    assert made["HostConfig"]["NetworkMode"] == "bp-p-1"
     assert not made["HostConfig"].keys() & {"ReadonlyRootfs", "Tmpfs", "NanoCpus", "Memory"}
     assert "User" not in made
 

@@ -6,7 +6,7 @@ One job reports on all that needs no container of its own: see `tests/support/do
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.support.docker.attack import ATTEMPTS
 from tests.support.docker.bed import DockerBed
 from tests.support.docker.hostile import WANTED, hostile
 from tests.support.docker.use import push_as
-from tests.support.runtimes import PORT, DockerWorld, open_docker_world, pulled, until_up
+from tests.support.runtimes import PORT, DockerWorld, open_docker_world, pulled
 
 # Some get to the bed by a name that they choose as they run.
 pytestmark = pytest.mark.docker
@@ -28,6 +28,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 MEMORY = 256 * MIB
 TASKS = 64
+CONTAINERS = ("engine", "job", "another peer's engine")
+"""Who listens in a container of its own. The host reaches them all, before the attack and after it."""
 
 
 @attrs.frozen
@@ -62,11 +64,15 @@ def opened(docker_bed: DockerBed) -> Report:
 
 
 async def _attack(bed: DockerBed, is_boxed: bool) -> Report:
-    async with open_docker_world(bed) as world:
+    async with AsyncExitStack() as stack:
+        world = await stack.enter_async_context(open_docker_world(bed))
         image = await pulled(bed, world.client, push_as(bed, hostile(), f"{world.instance}/hostile"))
-        neighbour = await world.runtime.start(world.spec("dep-1"))
-        await until_up(neighbour)
-        network = (await inspect(world, "dep-1"))["NetworkSettings"]
+        serve = ("python3", "-m", "http.server", str(PORT))
+        neighbour = await world.runtime.start(world.job(*serve, image=image, workload="dep-1", port=PORT))
+        network = await network_of(world, "dep-1")
+        await world.runtime.start(world.job(*serve, image=image, workload="job-2"))
+        stranger = await stack.enter_async_context(open_docker_world(bed))
+        await stranger.runtime.start(stranger.job(*serve, image=image, workload="dep-1", port=PORT))
         with (
             closing(socket.create_server(("0.0.0.0", 0))) as listener,
             closing(socket.socket(socket.AF_UNIX)) as abstract,
@@ -78,15 +84,23 @@ async def _attack(bed: DockerBed, is_boxed: bool) -> Report:
                 "loopback": f"127.0.0.1:{port}",
                 "bridge": f"{network['Gateway']}:{port}",
                 "published port": f"{network['Gateway']}:{neighbour.base_url.rpartition(':')[2]}",
-                "neighbour": f"{network['IPAddress']}:{PORT}",
+                "engine": f"{network['IPAddress']}:{PORT}",
+                "job": f"{(await network_of(world, 'job-2'))['IPAddress']}:{PORT}",
+                "another peer's engine": f"{(await network_of(stranger, 'dep-1'))['IPAddress']}:{PORT}",
                 "abstract socket": f"@{world.instance}",
             }
+            there = [neighbour.base_url.removeprefix("http://"), *(addresses[name] for name in CONTAINERS)]
+            for address in there:
+                await until_reached(address)
+            addresses["engine by name"] = f"bp-{world.instance}-dep-1:{PORT}"
             before = await volumes(world)
             command = ("python3", "/attack.py", *addresses.values())
             spec = world.job(
                 *command, image=image, memory=MEMORY, environment=WANTED, tasks=TASKS, is_boxed=is_boxed
             )
             told = json.loads(await written_by(world, spec))
+            for address in there:
+                await until_reached(address)
         return Report(
             told=told,
             reached={name: told["reached"][address] for name, address in addresses.items()},
@@ -218,7 +232,16 @@ def test_a_boxed_job_reaches_nothing_at_all(boxed: Report, opened: Report) -> No
     assert "done" not in boxed.reached.values()
     # What it does not reach is there.
     assert opened.reached["bridge"] == "done"
-    assert opened.reached["neighbour"] == "done"
+
+
+@pytest.mark.parametrize("name", [*CONTAINERS, "engine by name"])
+def test_a_job_whose_box_was_opened_reaches_no_other_container(opened: Report, name: str) -> None:
+    assert opened.reached[name] == "timed out"
+
+
+def test_a_job_whose_box_was_opened_has_no_address_beside_those_that_rules_are_for(opened: Report) -> None:
+    assert opened.told["interfaces"] == ["eth0", "lo"]
+    assert set(opened.told["interfaces with IPv6"]) <= {"lo"}
 
 
 def test_a_boxed_job_is_nobody_whatever_its_image_says(boxed: Report) -> None:
@@ -389,6 +412,26 @@ async def written_by(world: DockerWorld, spec: WorkloadSpec) -> bytes:
 async def inspect(world: DockerWorld, workload: str) -> dict[str, Any]:
     found: dict[str, Any] = await world.client.call("GET", f"/containers/bp-{world.instance}-{workload}/json")
     return found
+
+
+async def network_of(world: DockerWorld, workload: str) -> dict[str, Any]:
+    """What a container is on."""
+    found = await inspect(world, workload)
+    (network,) = found["NetworkSettings"]["Networks"].values()
+    return dict(network)
+
+
+async def until_reached(address: str) -> None:
+    """Wait until something listens there."""
+    host, _, port = address.rpartition(":")
+    with trio.fail_after(60):
+        while True:
+            try:
+                await (await trio.open_tcp_stream(host, int(port))).aclose()
+            except OSError:
+                await trio.sleep(0.05)
+            else:
+                return
 
 
 async def volumes(world: DockerWorld) -> set[str]:

@@ -9,6 +9,14 @@ HOOK = f"{RUNC}unable to start container process: error during container init: e
 CLI = f"{HOOK}exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\nnvidia-container-cli: "
 EXEC = f"{RUNC}unable to start container process: exec: "
 MOUNT = f'{RUNC}error mounting "tmpfs" to rootfs at "/etc/passwd": mount tmpfs:/etc/passwd: '
+NO_POOL = "could not find an available, non-overlapping IPv4 address pool among the defaults to assign"
+NO_FILTER = (
+    "cannot restrict inter-container communication: please ensure that br_netfilter kernel module is loaded"
+)
+NO_CHAIN = (
+    "driver failed programming external connectivity on endpoint bp-p-1-dep-1 (12ab): (iptables failed:"
+    " iptables -t nat -A DOCKER -p tcp: iptables: No chain/target/match by that name. (exit status 1))"
+)
 TOO_OLD = "requirement error: unsatisfied condition: cuda>=13.0, please update your driver to a newer version"
 
 
@@ -78,6 +86,11 @@ TOO_OLD = "requirement error: unsatisfied condition: cuda>=13.0, please update y
         ),
         ("Minimum memory limit allowed is 6MB", "START_FAILED", "BEST_PEER_JOB_MEMORY"),
         ("driver failed programming external connectivity: address already in use", "START_FAILED", "again"),
+        (NO_POOL, "START_FAILED", "docker network prune"),
+        ("all predefined address pools have been fully subnetted", "START_FAILED", "default-address-pools"),
+        (NO_FILTER, "START_FAILED", "modprobe br_netfilter"),
+        (NO_CHAIN, "START_FAILED", "systemctl restart docker"),
+        ("network bp-p-1 not found", "START_FAILED", "again"),
         ("listen tcp4 10.0.0.7:0: bind: cannot assign requested address", "START_FAILED", "ENGINE_HOST"),
     ],
 )

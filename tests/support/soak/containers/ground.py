@@ -12,6 +12,7 @@ import attrs
 import httpx
 import trio
 
+from adapters.runtime.docker.labels import network_name
 from tests.support.agents import envelope, plain_tls
 from tests.support.docker.contents import build_image, files_layer
 from tests.support.docker.images import Image, make_image
@@ -123,6 +124,11 @@ class Ground:
         """Where containers reach the machine."""
         name = self.engine.bridge.removeprefix("bp-")
         return f"10.{int(name[:2], 16)}.{int(name[2:4], 16)}.1"
+
+    @property
+    def network(self) -> str:
+        """The peer's own."""
+        return network_name((self.peer.data / "instance").read_text().strip())
 
     def facts(self) -> list[Fact]:
         """Every fact that was told, as they lie on the disk."""

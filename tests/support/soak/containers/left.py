@@ -22,6 +22,7 @@ HELPER_SECONDS = 10.0
 """After that a helper of a container that is gone ends no more."""
 
 NETWORKS = frozenset({"bridge", "host", "none"})
+"""Docker's own. A peer has one more while it runs, and not two of it."""
 
 
 async def what_is_wrong(ground: Ground, name: str, *, forgetful: bool) -> list[str]:
@@ -35,7 +36,7 @@ async def what_is_wrong(ground: Ground, name: str, *, forgetful: bool) -> list[s
     """
     there: list[str] = []
     with trio.move_on_after(REST_SECONDS):
-        while there := await trio.to_thread.run_sync(left, ground.engine):  # noqa: ASYNC110 - nothing tells
+        while there := await trio.to_thread.run_sync(left, ground.engine, ground.network):  # noqa: ASYNC110 - nothing tells
             await trio.sleep(LOOK_SECONDS)
     found = [f"{each} is left" for each in there]
     helping: dict[int, str] = {}
@@ -62,14 +63,17 @@ async def what_is_wrong(ground: Ground, name: str, *, forgetful: bool) -> list[s
     return found
 
 
-def left(engine: OwnEngine) -> list[str]:
-    """What an engine has that nobody ordered."""
+def left(engine: OwnEngine, network: str) -> list[str]:
+    """What an engine has that nobody ordered, but for the network of a peer that runs."""
     found = [f"the container {row['Names']} ({row['State']})" for row in engine.containers()]
     with engine.client() as client:
         volumes = client.get("/volumes").raise_for_status().json()["Volumes"] or []
         networks = client.get("/networks").raise_for_status().json()
     found += [f"the volume {row['Name']}" for row in volumes]
-    found += [f"the network {row['Name']}" for row in networks if row["Name"] not in NETWORKS]
+    names = [row["Name"] for row in networks if row["Name"] not in NETWORKS]
+    if network in names:
+        names.remove(network)
+    found += [f"the network {name}" for name in names]
     return found + [f"the process {pid} of a container" for pid in cgroup_processes(engine.cgroup)]
 
 
