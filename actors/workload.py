@@ -94,7 +94,7 @@ class WorkloadActor(ABC, Generic[W]):
             await self._stop_and_tell(workload, self._end)
 
     async def _wish(self, workload: W) -> End | None:
-        """The wish to end that outlived a restart: a command's, or the owner's who took key or device back."""
+        """The wish to end that outlived a restart: a command's, or the owner's that took key or device."""
         if await self._ender_of(workload) is not None:
             return End()
         if workload.owners_end is not None:

@@ -18,6 +18,7 @@ from actors.kernel.workers import Workers
 from actors.messages.envelope import EnvelopeEncoder
 from actors.registrar import Registrar
 from actors.revoker import wake_revoker
+from actors.rules.busy import Thresholds
 from actors.store import Store
 from actors.streams import Streams
 from actors.tree import Tree
@@ -141,6 +142,7 @@ def _put_together(
             job_tasks=settings.job_pids,
         ),
         pull=settings.pull,
+        busy=_thresholds(settings),
     )
     streams = Streams(store)
 
@@ -166,6 +168,17 @@ def _put_together(
         data=folder.path,
     )
     return Peer(settings, folder, house, tree, registrar, streams, DoorApp(door), programs.background)
+
+
+def _thresholds(settings: Settings) -> Thresholds | None:
+    if not settings.busy:
+        return None
+    return Thresholds(
+        memory_bytes=settings.busy_memory,
+        utilisation_ratio=settings.busy_utilisation,
+        busy_after_seconds=settings.busy_after,
+        free_after_seconds=settings.free_after,
+    )
 
 
 @asynccontextmanager

@@ -15,9 +15,11 @@ from socket import socket
 import attrs
 import trio
 
+from actors.holding import hold_keeper_spec
 from actors.kernel.child import ChildSpec
 from actors.kernel.services import Service, ServiceFailed, Services
 from actors.log.linefile import Damaged, NoRoom
+from actors.owner import owners_watch_spec
 from actors.revoker import revoker_spec
 from peer.addresses import Endpoint, bracketed
 from peer.certificates import CertificateUnusable, OperatorFiles, OwnCertificate, Shown, Source, keeper_spec
@@ -28,6 +30,7 @@ from peer.door.server import Server, bind
 from peer.folder import NO_ROOM, DataFolder, DoorRecord
 from peer.requestlog import RequestLog
 from peer.settings import Settings
+from peer.units import describe_duration, describe_size
 
 logger = logging.getLogger("best_peer.peer")
 
@@ -105,7 +108,7 @@ async def _serve_until_stopped(
         front.record(*([] if front.shown is None else [front.shown]))
         gc.collect()
         gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
-        announce(_ready_line(endpoint, front.address, peer.folder.path, front.shown))
+        announce(_ready_line(endpoint, front.address, peer.folder.path, front.shown, peer.settings))
 
 
 @attrs.define(eq=False)
@@ -148,7 +151,10 @@ class Work:
         house = self._peer.house
         async with trio.open_nursery() as nursery:
             await nursery.start(house.workers.run)
-            for spec in (revoker_spec(house, self._peer.tree), *self._peer.background, *self._more):
+            standing = [revoker_spec(house, self._peer.tree), hold_keeper_spec(house, self._peer.tree)]
+            if house.busy is not None:
+                standing.append(owners_watch_spec(house, house.busy))
+            for spec in (*standing, *self._peer.background, *self._more):
                 house.workers.spawn(spec)
             self._peer.tree.recover()
             task_status.started()
@@ -274,14 +280,29 @@ def _load(source: Source) -> Shown:
     return shown
 
 
-def _ready_line(endpoint: Endpoint, address: tuple[str, int], data: Path, shown: Shown | None) -> str:
+def _ready_line(
+    endpoint: Endpoint, address: tuple[str, int], data: Path, shown: Shown | None, settings: Settings
+) -> str:
     trust = ""
     if shown is not None:
         why = "" if shown.made is None else f" made now since {shown.made}"
         trust = f", certificate {shown.certificate}{why}"
     return (
         f"best-peer is serving its door: {endpoint} (listening on {address[0]} port {address[1]}{trust}), "
-        f"data in {data}"
+        f"data in {data}{_busy_words(settings)}"
+    )
+
+
+def _busy_words(settings: Settings) -> str:
+    """When a card takes no new work since its owner uses it; nothing where no card is read (F28)."""
+    if settings.gpu == "none":
+        return ""
+    if not settings.busy:
+        return "; a card takes work whoever uses it (BEST_PEER_BUSY=off)"
+    return (
+        f"; a card is busy once other programs have held more than {describe_size(settings.busy_memory)} or "
+        f"used more than {settings.busy_utilisation:.0%} of it for {describe_duration(settings.busy_after)}, "
+        f"and free {describe_duration(settings.free_after)} after"
     )
 
 

@@ -101,6 +101,8 @@ class Holds:
 
     def release(self, identifier: str, device_uuid: str) -> None:
         """A device was released from one hold; a newer one on it stays."""
+        if self._every is not None and self._every.id == identifier:
+            self._seen.add(device_uuid)
         hold = self._by_device.get(device_uuid)
         if hold is not None and hold.id == identifier:
             del self._by_device[device_uuid]

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 import trio
 
+from actors import holding, owner, revoker
 from actors.approver import AdminTokenApprover
 from actors.desk import Desk, Receipt, Submission
 from actors.house import Bounds, House
@@ -46,11 +47,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from pathlib import Path
 
+    from actors.rules.busy import Thresholds
     from adapters.engine.port import Engine
     from adapters.gpu.port import Gpu
     from adapters.images.fake import FakeImages, HeldPull
     from adapters.runtime.port import Runtime
     from peer.compose import Peer
+
+STANDING = (revoker.NAME, holding.NAME, owner.NAME)
+"""Actors that are always there."""
 
 HANG = 15.0
 """A bound on a hang, no measure of speed."""
@@ -222,7 +227,9 @@ class Household:
             world = self.store.world
             living = (*world.deployments, *world.jobs)
             has_actors = all(self.house.workers.get(workload) is not None for workload in living)
-            return not world.unfinished and has_actors and len(self.house.workers) == len(living) + 1
+            standing = [name for name in STANDING if self.house.workers.get(name) is not None]
+            is_alone = len(self.house.workers) == len(living) + len(standing)
+            return not world.unfinished and has_actors and is_alone
 
         await self.until(holds)
 
@@ -244,6 +251,7 @@ async def open_house(
     wrap_gpu: Callable[[FakeGpu], Gpu] | None = None,
     commands_per_minute: int = 60,
     prepare: Callable[[FakeRuntime, FakeEngine], None] | None = None,
+    busy: Thresholds | None = None,
 ) -> AsyncIterator[Household]:
     """A house over the data in `folder`, until the block is left.
 
@@ -257,6 +265,7 @@ async def open_house(
         wrap_runtime, wrap_gpu: put something before the fake ones.
         commands_per_minute: of a key with a share.
         prepare: called before recovery, so that a test may hold something up from the start.
+        busy: when a card takes no new work since others use it; None reads none.
     """
     clock = clock or FakeClock()
     runtime = make_runtime(folder)
@@ -271,6 +280,7 @@ async def open_house(
         engines=engines(engine) if engines else {"llamacpp": engine},
         gpu=wrap_gpu(gpu) if wrap_gpu else gpu,
         bounds=bounds or Bounds(),
+        busy=busy,
     )
     registrar = Registrar(
         store, clock, AdminTokenApprover("owner"), closed=lambda holder: wake_revoker(house)
