@@ -20,6 +20,7 @@ from actors.kernel.child import Backoff, ChildSpec, Restart
 from actors.kernel.mailbox import Mailbox, MailboxFull, Reply
 from actors.kernel.workers import Worker
 from actors.log.journal import JournalUnavailable
+from actors.log.linefile import NoRoom
 from actors.messages import events as e
 from actors.messages.envelope import Fact
 from actors.messages.times import time_text
@@ -35,7 +36,7 @@ PERIOD_SECONDS = 5.0
 """Between two looks whether a hold's time has come, and whether what is to end has ended."""
 
 KEEP_SECONDS = 10.0
-"""How long an act waits for a disk without room before it is refused."""
+"""How long an act waits for room on the disk before it is refused."""
 
 
 @attrs.frozen
@@ -75,12 +76,19 @@ async def hold(house: House, wanted: Wanted) -> tuple[Hold, ...]:
     facts = [Fact(_held(wanted, reason, device)) for device in await meant(house, wanted.device)]
     kept = Reply[None]()
     worker = _spawn(house, _hold_spec(house, wanted.id, facts, kept))
-    await worker.wait_ended()
-    if not kept.is_set and not holds.of(wanted.id):
+    with trio.move_on_after(2 * KEEP_SECONDS) as waited:
+        await worker.wait_ended()
+    if waited.cancelled_caught:
+        raise Refusal(
+            "LOG_UNAVAILABLE",
+            "the disk has not answered yet: best-peer status shows whether the hold was kept",
+            retry_after_seconds=30,
+        )
+    if not kept.is_set:
         raise Refusal(
             "NO_ROOM",
-            "nothing is held, since the disk did not keep it in time; free room on the file system of the "
-            "data folder and hold again (best-peer status shows whether it was kept after all)",
+            "nothing is held, since the disk did not keep it; free room on the file system of the data folder "
+            "and hold again",
             retry_after_seconds=30,
         )
     return holds.of(wanted.id)
@@ -154,12 +162,12 @@ def release_spec(house: House, held: Hold, cause: Literal["released", "ended"]) 
 
 
 def _hold_spec(house: House, identifier: str, facts: Sequence[Fact], kept: Reply[None]) -> ChildSpec:
-    """Tells of one act. What the disk does not take in time is let be: later it would be a surprise."""
+    """Tells of one act. What the disk has no room for in time is let be: later it would be a surprise."""
 
     class Take:
         async def run(self, inbox: Mailbox[object]) -> None:  # noqa: ARG002 - nobody writes to it
-            with trio.move_on_after(KEEP_SECONDS), contextlib.suppress(JournalUnavailable):
-                await house.store.events.tell(*facts)
+            with contextlib.suppress(NoRoom, JournalUnavailable):
+                await house.store.events.tell(*facts, room_seconds=KEEP_SECONDS)
                 kept.set(None)
                 _wake(house)
 

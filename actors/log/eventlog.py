@@ -7,6 +7,7 @@ streams are woken together. A stream is a cursor: it reads the tail in memory, o
 import logging
 from collections.abc import Sequence
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -154,23 +155,28 @@ class EventLog:
         """Close the file being written: for who opened a log and does not run it."""
         self._files.close()
 
-    async def tell(self, *facts: Fact) -> None:
+    async def tell(self, *facts: Fact, room_seconds: float = inf) -> None:
         """Make facts durable, in order. While the disk is full this waits: a fact is never dropped.
 
-        A caller that is cancelled meanwhile may still have told them.
+        A caller that is cancelled meanwhile may still have told them. One whose facts are better not told
+        than told late says how long it waits for room.
 
         Raises:
+            NoRoom: there was none for so long; nothing was told.
             JournalUnavailable: the log has failed or stopped.
             UnicodeEncodeError, TypeError: a fact holds what JSON cannot; nothing was told.
         """
         if not facts:
             return
+        give_up_at = trio.current_time() + room_seconds
         # Encoded here, so that what is no JSON fails its teller and not the pen of all.
         telling = [_Telling(fact, self._encoder.data(fact)) for fact in facts]
         while True:
             try:
                 await self._journal.put(*telling).wait()
             except NoRoom as full:
+                if trio.current_time() >= give_up_at:
+                    raise
                 self._note_full(full)
                 await trio.sleep(ROOM_RETRY_SECONDS)
             else:
