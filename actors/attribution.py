@@ -1,61 +1,27 @@
-"""Whose the programs on the cards are: the peer's own, by workload, or somebody else's (F17, F18, F28).
-
-What is somebody else's is for the owner's eyes and the peer's own decisions: it is told in no event, no log
-line and no answer to a key.
-"""
+"""Whose the programs on the cards are: the peer's own, by workload, or somebody else's (F17, F18, F28)."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import attrs
 import trio
 
 from actors.house import House
+from actors.looks import CardUse, OwnProcess, Uses
 from actors.state.workloads import Workload
-from adapters.gpu.port import DeviceProcess, Program
+from adapters.gpu.port import Device, DeviceProcess, Program
 from adapters.runtime.port import RuntimeUnavailable
+
+__all__ = ["CardUse", "Owned", "attribution", "owned_processes"]
+
+HOST = "cpu"
+"""The UUID of the device that is no card: the machine's processor."""
 
 AT_ONCE = 8
 """Workloads that are looked at side by side: a container engine is asked for each."""
 
 SECONDS = 3.0
 """Whose a program is that is not known by then stays unknown."""
-
-
-@attrs.frozen
-class OwnProcess:
-    """A program on a card that belongs to one of the peer's workloads."""
-
-    workload: str
-    process: DeviceProcess
-
-
-@attrs.frozen
-class CardUse:
-    """Who is on a card now.
-
-    Args:
-        own: programs of the peer's workloads.
-        others: programs of somebody else.
-        unsure: programs that may be either: a workload on this card whose processes cannot be told, as those
-            of an Ollama that serves its owner as well, or a system that does not say which process is which.
-        gone: programs that the driver still lists and that have ended: their memory is being given back, or
-            is stuck.
-        untold: workloads on this card whose processes cannot be told.
-    """
-
-    own: tuple[OwnProcess, ...] = ()
-    others: tuple[DeviceProcess, ...] = ()
-    unsure: tuple[DeviceProcess, ...] = ()
-    gone: tuple[DeviceProcess, ...] = ()
-    untold: frozenset[str] = frozenset()
-
-    def held_by(self, workload: str) -> int | None:
-        """What a workload holds of the card, in bytes; None where that is not known of all of it."""
-        if workload in self.untold:
-            return None
-        sizes = [one.process.memory_bytes for one in self.own if one.workload == workload]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
 
 
 @attrs.define
@@ -71,30 +37,14 @@ class Owned:
     by_pid: dict[int, str] = attrs.field(factory=dict)
 
 
-async def attribution(house: House) -> Mapping[str, CardUse | None]:
-    """Who is on each accelerator now, by UUID; None where its driver does not say.
+async def attribution(house: House) -> Uses:
+    """Who is on each accelerator now; read after this call, in one go for all who ask meanwhile.
 
     A number is the peer's only if it names the same process when the driver lists it and when what runs the
     workloads does: what has it since belongs to nobody here. Bounded by the driver's own patience and
     `SECONDS`.
     """
-    listed = await house.gpu.processes()
-    pids = frozenset(one.pid for found in listed.values() for one in found or ())
-    workloads = _on_cards(house)
-    if not pids and not workloads:
-        return {uuid: None if found is None else CardUse() for uuid, found in listed.items()}
-    # After the driver was asked: a workload's new process is then known to be its.
-    owned = await owned_processes(house, (one.id for one in workloads))
-    programs = await house.gpu.programs(pids)
-    if programs is None:
-        # The driver may number them in another way than what runs them: one that is not found may be there.
-        owned.untold |= {one.id for one in workloads} - {owned.by_pid.get(pid) for pid in pids}
-    untold = [one for one in workloads if one.started and one.id in owned.untold]
-
-    def use(uuid: str, found: Iterable[DeviceProcess]) -> CardUse:
-        return _use(found, owned, programs, frozenset(one.id for one in untold if one.device_uuid == uuid))
-
-    return {uuid: None if found is None else use(uuid, found) for uuid, found in listed.items()}
+    return await house.looks.now(partial(_look, house))
 
 
 async def owned_processes(house: House, workloads: Iterable[str]) -> Owned:
@@ -119,10 +69,55 @@ async def owned_processes(house: House, workloads: Iterable[str]) -> Owned:
     return owned
 
 
+async def _look(house: House) -> Uses:
+    listed, devices = await _driver(house)
+    pids = frozenset(one.pid for found in listed.values() for one in found or ())
+    workloads = _on_cards(house)
+    # After the driver was asked: a workload's new process is then known to be its.
+    owned = await owned_processes(house, (one.id for one in workloads))
+    programs = await house.gpu.programs(pids) if pids else {}
+    if programs is None:
+        # The driver may number them in another way than what runs them: one that is not found may be there.
+        owned.untold |= {one.id for one in workloads} - {owned.by_pid.get(pid) for pid in pids}
+    untold = [one for one in workloads if one.started and one.id in owned.untold]
+
+    def use(uuid: str, found: tuple[DeviceProcess, ...]) -> CardUse:
+        sorted_out = _use(found, owned, programs, frozenset(w.id for w in untold if w.device_uuid == uuid))
+        return attrs.evolve(sorted_out, unlisted=_unlisted(devices.get(uuid), found))
+
+    uses = {uuid: None if found is None else use(uuid, found) for uuid, found in listed.items()}
+    house.looks.keep(_on_cards(house), uses)
+    return uses
+
+
+async def _driver(
+    house: House,
+) -> tuple[Mapping[str, tuple[DeviceProcess, ...] | None], Mapping[str, Device]]:
+    """What runs on the cards and what they have, in one stay in the driver."""
+    listed: dict[str, tuple[DeviceProcess, ...] | None] = {}
+    devices: dict[str, Device] = {}
+
+    async def figures() -> None:
+        devices.update((device.uuid, device) for device in await house.gpu.devices())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(figures)
+        listed.update(await house.gpu.processes())
+    return listed, devices
+
+
+def _unlisted(device: Device | None, found: Iterable[DeviceProcess]) -> int | None:
+    if device is None or device.total_bytes is None or device.memory_free_bytes is None:
+        return None
+    held = [one.memory_bytes for one in found]
+    known = [size for size in held if size is not None]
+    return device.total_bytes - device.memory_free_bytes - sum(known) if len(known) == len(held) else None
+
+
 def _on_cards(house: House) -> list[Workload]:
     world = house.store.world
     everything: list[Workload] = [*world.deployments.values(), *world.jobs.values()]
-    return [one for one in everything if one.device_uuid not in (None, "cpu")]
+    return [one for one in everything if one.device_uuid not in (None, HOST)]
 
 
 def _use(

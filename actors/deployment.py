@@ -26,6 +26,7 @@ from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel
 from actors.messages.envelope import Fact
+from actors.release import look_before
 from actors.state.workloads import Deployment
 from actors.state.world import World
 from actors.workload import WorkloadActor
@@ -60,10 +61,10 @@ def deployment_spec(house: House, identifier: str) -> ChildSpec:
     )
 
 
-def undeployed(undeploy: Accepted) -> Fact:
+def undeployed(undeploy: Accepted, memory_note: str | UnsetType = UNSET) -> Fact:
     """The fact that completes an undeploy."""
     assert isinstance(undeploy.body, UndeployModel)
-    event = e.Undeployed(undeploy.body.deployment)
+    event = e.Undeployed(undeploy.body.deployment, memory_note)
     return Fact(event, undeploy.holder, undeploy.correlation, undeploy.id)
 
 
@@ -172,9 +173,10 @@ class DeploymentActor(WorkloadActor[Deployment]):
             await self._tell_end(deployment, engine, ended[0])
             return
         output = await self._last_lines()
-        await stop_for_good(self._house, self._id)
+        await self._stop(deployment)
         reason = "the engine ran and answered nothing any more, so it was ended; deploy the model again"
-        await self._tell(deployment, e.DeploymentEnded(self._id, reason, output=output))
+        note = await self._memory_note(deployment)
+        await self._tell(deployment, e.DeploymentEnded(self._id, reason, output=output, memory_note=note))
 
     async def _until_hung(self, engine: Engine, handle: Handle) -> None:
         missed = 0
@@ -193,6 +195,10 @@ class DeploymentActor(WorkloadActor[Deployment]):
         except RuntimeUnavailable:
             return False
 
+    async def _stop(self, deployment: Deployment) -> None:
+        await look_before(self._house, deployment)
+        await stop_for_good(self._house, self._id)
+
     async def _last_lines(self) -> tuple[str, ...]:
         try:
             return await self._house.runtime.tail(self._id)
@@ -201,6 +207,7 @@ class DeploymentActor(WorkloadActor[Deployment]):
 
     async def _tell_end(self, deployment: Deployment, engine: Engine, ended: Exit) -> None:
         fault = engine.explain(ended)
+        note = await self._memory_note(deployment)
         if ended.out_of_memory or isinstance(fault, EngineOutOfMemory):
             event: e.Event = e.OutOfMemory(
                 deployment=self._id,
@@ -208,10 +215,16 @@ class DeploymentActor(WorkloadActor[Deployment]):
                 fix=fault.fix,
                 exit_code=ended.code,
                 output=ended.output,
+                memory_note=note,
             )
         else:
-            reason = f"{fault.reason}; {fault.fix}"
-            event = e.DeploymentEnded(self._id, reason, exit_code=ended.code, output=ended.output)
+            event = e.DeploymentEnded(
+                deployment=self._id,
+                reason=f"{fault.reason}; {fault.fix}",
+                exit_code=ended.code,
+                output=ended.output,
+                memory_note=note,
+            )
         await self._tell(deployment, event)
 
     async def _tell_interrupted(self, deployment: Deployment, engine: Engine) -> None:
@@ -231,22 +244,25 @@ class DeploymentActor(WorkloadActor[Deployment]):
 
     async def _without_engine(self, deployment: Deployment) -> None:
         """The peer was started again without the engine that serves it."""
-        await stop_for_good(self._house, self._id)
+        await self._stop(deployment)
         reason = f"this peer has no engine {deployment.engine} any more"
         fix = "deploy with an engine that get-hardware-state lists"
         if deployment.was_ready:
-            await self._tell(deployment, e.DeploymentEnded(self._id, f"{reason}; {fix}"))
+            note = await self._memory_note(deployment)
+            await self._tell(deployment, e.DeploymentEnded(self._id, f"{reason}; {fix}", memory_note=note))
         else:
             await self._fail(deployment, "ENGINE_UNAVAILABLE", reason, fix)
 
     async def _stop_and_tell(self, deployment: Deployment, end: End) -> None:
         self._leave()
-        await stop_for_good(self._house, self._id)
+        await self._stop(deployment)
+        note = await self._memory_note(deployment)
         undeploy = await self._ender_of(deployment)
-        facts = [] if undeploy is None else [undeployed(undeploy)]
+        facts = [] if undeploy is None else [undeployed(undeploy, note)]
         reason = end.reason or self._why_ended(deployment, undeploy)
         if reason is not None:
-            facts.insert(0, self._fact(deployment, e.DeploymentEnded(self._id, reason)))
+            ended = e.DeploymentEnded(self._id, reason, memory_note=note)
+            facts.insert(0, self._fact(deployment, ended))
         await self._tell_facts(*facts)
 
     def _why_ended(self, deployment: Deployment, undeploy: Accepted | None) -> str | None:
@@ -261,7 +277,7 @@ class DeploymentActor(WorkloadActor[Deployment]):
 
     async def _stop_then_fail(self, deployment: Deployment, fault: EngineFault) -> None:
         output = await self._last_lines()
-        await stop_for_good(self._house, self._id)
+        await self._stop(deployment)
         await self._fail(deployment, fault.code, fault.reason, fault.fix, Exit(None, output))
 
     async def _fail(
@@ -274,6 +290,7 @@ class DeploymentActor(WorkloadActor[Deployment]):
             fix=fix,
             exit_code=UNSET if ended is None else ended.code,
             output=UNSET if ended is None else ended.output,
+            memory_note=await self._memory_note(deployment),
         )
         await self._tell(deployment, event)
         if code == UNAVAILABLE:

@@ -7,6 +7,7 @@ import attrs
 
 from actors.addresses import Addresses
 from actors.kernel.workers import Workers
+from actors.looks import Looks
 from actors.occupied import Occupied
 from actors.rules.busy import Thresholds
 from actors.store import Store
@@ -27,6 +28,9 @@ class Bounds:
     stop: grace for an engine to end by itself.
     probe: between two looks whether a ready engine still answers.
     away: how long a container engine may be away at a stretch before what it has not started yet fails.
+    card: how long a card may not be readable before what has not started on it yet fails.
+    release: from a workload's end on a card until its memory is free by the driver: then its end is told
+        whatever that says. With the seconds in which an end is noticed it stays under half a minute.
     """
 
     ready: float = 900
@@ -35,6 +39,8 @@ class Bounds:
     stop: float = 3
     probe: float = 10
     away: float = 120
+    card: float = 60
+    release: float = 20
 
 
 @attrs.frozen
@@ -67,6 +73,7 @@ class House:
     engines: Mapping[str, Engine]
     gpu: Gpu
     addresses: Addresses = attrs.field(factory=Addresses)
+    looks: Looks = attrs.field(factory=Looks)
     occupied: Occupied = attrs.field(factory=Occupied)
     bounds: Bounds = attrs.field(factory=Bounds)
     ceilings: Ceilings = attrs.field(factory=Ceilings)

@@ -19,6 +19,7 @@ from actors.messages import events as e
 from actors.messages.commands import Accepted, RunJob
 from actors.messages.envelope import Fact
 from actors.messages.times import time_ms
+from actors.release import look_before
 from actors.state.workloads import Job
 from actors.state.world import World
 from actors.workload import WorkloadActor
@@ -86,7 +87,7 @@ class JobActor(WorkloadActor[Job]):
                 await self._fail(job, fault.code, fault.reason, fault.fix)
                 return
             await self._tell(job, self._started(job))
-        await self._tell(job, end_of(job, await runtime.wait(self._id), self._now()))
+        await self._tell_end(job, await runtime.wait(self._id))
 
     async def _was_begun(self) -> bool:
         """Whether its container runs or ran already: a peer was killed before it could tell so."""
@@ -141,6 +142,7 @@ class JobActor(WorkloadActor[Job]):
         return self._house.ceilings.job_memory_bytes if job.boxed else None
 
     async def _stop_and_tell(self, job: Job, end: End) -> None:
+        await look_before(self._house, job)
         await stop_for_good(self._house, self._id)
         ended = await self._house.runtime.wait(self._id)
         stop = await self._ender_of(job)
@@ -148,13 +150,14 @@ class JobActor(WorkloadActor[Job]):
         if at_ms is not None and was_over(ended, at_ms):
             if not job.started:
                 await self._tell(job, self._started(job))
-            await self._tell(job, end_of(job, ended, self._now()))
+            await self._tell_end(job, ended)
             return
         reason = end.reason or self._why_stopped(job, stop)
         event = e.JobStopped(
             job=self._id,
             reason=reason or UNSET,
             output=ended.output if job.started or _has_run(ended) else UNSET,
+            memory_note=await self._memory_note(job),
         )
         if stop is None:
             await self._tell(job, event)
@@ -166,6 +169,10 @@ class JobActor(WorkloadActor[Job]):
             await self._tell_facts(
                 self._fact(job, event), Fact(again, stop.holder, stop.correlation, stop.id)
             )
+
+    async def _tell_end(self, job: Job, ended: Exit) -> None:
+        note = await self._memory_note(job)
+        await self._tell(job, attrs.evolve(end_of(job, ended, self._now()), memory_note=note))
 
     def _why_stopped(self, job: Job, stop: Accepted | None) -> str | None:
         if stop is not None and stop.holder != job.holder:

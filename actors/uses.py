@@ -4,12 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import trio
 
-from actors.attribution import attribution, owned_processes
+from actors.attribution import HOST, attribution, owned_processes
 from actors.house import House
 from actors.state.workloads import Workload
-
-HOST = "cpu"
-"""The UUID of the device whose memory is the machine's own."""
 
 SECONDS = 6.0
 """What is not known by then is not waited for: a promise that may be used already counts as used."""

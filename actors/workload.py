@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import trio
+from msgspec import UNSET, UnsetType
 
 from actors.ending import REVOKED, End, discard, stop_or_sweep
 from actors.house import House
@@ -16,6 +17,7 @@ from actors.kernel.mailbox import Mailbox
 from actors.messages import events as e
 from actors.messages.commands import Accepted
 from actors.messages.envelope import Fact
+from actors.release import until_released
 from actors.state.workloads import Deployment, Job
 from actors.state.world import World
 
@@ -125,6 +127,10 @@ class WorkloadActor(ABC, Generic[W]):
                 await self._house.store.wait_settled(ender.id)
                 if ender.id in world.unfinished:
                     await self._tell_facts(self._ended_otherwise(ender))
+
+    async def _memory_note(self, workload: W) -> str | UnsetType:
+        """Wait until its card has its memory back; what its last fact says where that is not known."""
+        return await until_released(self._house, workload) or UNSET
 
     async def _tell(self, workload: W, event: e.Event) -> None:
         await self._tell_facts(self._fact(workload, event))

@@ -2,6 +2,9 @@
 
 The schema documents in `peer/door/schemas/events` describe the same for people and agents; one test holds
 the two together. A field left `UNSET` is absent on the wire.
+
+`memory_note`, in the facts that end a workload, says why its card was not known to have its memory back when
+its promise ended (F18).
 """
 
 from typing import Literal
@@ -80,6 +83,7 @@ class DeploymentFailed:
     fix: str
     exit_code: int | UnsetType | None = UNSET
     output: tuple[str, ...] | UnsetType = UNSET
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -90,6 +94,7 @@ class DeploymentEnded:
     reason: str
     exit_code: int | None = None
     output: tuple[str, ...] | UnsetType = UNSET
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -101,6 +106,7 @@ class OutOfMemory:
     fix: str
     exit_code: int | UnsetType | None = UNSET
     output: tuple[str, ...] | UnsetType = UNSET
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -108,6 +114,7 @@ class Undeployed:
     """A deployment was ended by command."""
 
     deployment: str
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -162,6 +169,7 @@ class JobFinished:
     output: tuple[str, ...]
     ended_at: str | UnsetType = UNSET
     note: str | UnsetType = UNSET
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -175,6 +183,7 @@ class JobFailed:
     exit_code: int | UnsetType | None = UNSET
     output: tuple[str, ...] | UnsetType = UNSET
     ended_at: str | UnsetType = UNSET
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen
@@ -184,6 +193,7 @@ class JobStopped:
     job: str
     reason: str | UnsetType = UNSET
     output: tuple[str, ...] | UnsetType = UNSET
+    memory_note: str | UnsetType = UNSET
 
 
 @attrs.frozen

@@ -60,7 +60,7 @@ async def test_a_card_that_its_driver_says_nothing_of_is_unknown_and_hides_no_ot
     gpu = cards()
     async with open_house(tmp_path, gpu=gpu, engines=on_cards) as household:
         gpu.held[FIRST] = None
-        assert await attribution(household.house) == {FIRST: None, SECOND: CardUse()}
+        assert await attribution(household.house) == {FIRST: None, SECOND: CardUse(unlisted=0)}
         gpu.hold(SECOND, DeviceProcess(99, GIB, "compute"))
         use = await attribution(household.house)
         assert use[FIRST] is None

@@ -68,12 +68,10 @@ async def test_what_was_read_before_a_promise_came_back_is_read_again(tmp_path: 
             return read
 
     ending: list[str] = []
-    full = attrs.evolve(cuda_device(memory_bytes=GIB), memory_free_bytes=0)
     async with open_house(tmp_path, gpu=Ends((cuda_device(memory_bytes=GIB),))) as house:
         key = await house.key()
-        name = await house.running(key, memory_bytes=GIB)
-        house.gpu.put(full)
-        ending.append(name)
+        ending.append(await house.running(key))
+        house.gpu.put(attrs.evolve(cuda_device(memory_bytes=GIB), memory_free_bytes=0))
         await house.running(key, memory_bytes=GIB)
 
 
