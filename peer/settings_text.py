@@ -39,7 +39,10 @@ def settings_help(width: int = WIDTH) -> str:
     """The settings for a terminal: name and default, and below them what it takes and does."""
     lines: list[str] = []
     for setting in settings_table():
-        lines.append(f"  {setting.name} (default: {setting.default_words})")
+        head = f"{setting.name} (default: {setting.default_words})"
+        lines += textwrap.wrap(
+            head, width, initial_indent="   ", subsequent_indent=" " * 9, break_long_words=False
+        )
         words = f"{setting.help} Takes {setting.takes}."
         lines += textwrap.wrap(words, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines) + "\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import textwrap
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +16,15 @@ from rich.box import Box
 from peer.cli import models
 from peer.cli.approve import approve
 from peer.cli.check import check
+from peer.cli.completion import completion
 from peer.cli.deny import deny
 from peer.cli.events import events
 from peer.cli.keys import keys
+from peer.cli.manual import INDENT, manual_text
 from peer.cli.outcome import Refused
 from peer.cli.revoke import revoke
 from peer.cli.serve import serve
+from peer.cli.service import service
 from peer.cli.show import safe
 from peer.cli.status import status
 from peer.settings_text import settings_help
@@ -37,6 +42,9 @@ Without a command it serves until SIGINT or SIGTERM, and prints one line when it
 with 0 when it is done, 1 when it was refused or is invalid, 2 when the system stands in the way.
 """
 _SETTINGS: Final = "Settings, read from the environment when the peer starts"
+_HELP_FLAGS: Final = frozenset({"--help", "-h"})
+_OF_COMMANDS: Final = ((), ("models",))
+"""What takes the name of a command, and no argument of its own."""
 # Help is columns and blank lines: no frames, which only a terminal could show.
 _NO_LINES: Final = Box("    \n" * 7 + "    ", ascii=True)
 
@@ -49,15 +57,30 @@ def run(arguments: Sequence[str]) -> int | None:
     """
     app = make_app()
     try:
-        if list(arguments) in (["--help"], ["-h"]):
-            app.help_print([])
-            width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
-            print(f"  {_SETTINGS}\n{settings_help(width)}")
+        words = list(itertools.takewhile(lambda word: word != "--", arguments))
+        if not _HELP_FLAGS.isdisjoint(words):
+            _help(app, [word for word in words if word not in _HELP_FLAGS])
             return None
         result = app(arguments)
     except CycloptsError as error:
         raise Refused(_words(error)) from error
     return result if isinstance(result, int) else None
+
+
+def _help(app: App, words: list[str]) -> None:
+    """Print the help of the command that these words begin with."""
+    found, _, left = app.parse_commands(words)
+    chain = tuple(found)
+    if chain in _OF_COMMANDS and left and not left[0].startswith("-"):
+        raise UnusedCliTokensError(unused_tokens=left, command_chain=chain)
+    width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
+    console = app.console
+    console.width = width
+    app.help_print(chain, console=console)
+    print(manual_text(chain, width), end="")
+    if not chain:
+        title = textwrap.fill(_SETTINGS, width, initial_indent=INDENT, subsequent_indent=INDENT)
+        print(f"\n{title}\n{settings_help(width)}")
 
 
 def make_app() -> App:
@@ -76,7 +99,7 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    for command in (approve, deny, revoke, keys, status, events, check):
+    for command in (approve, deny, revoke, keys, status, events, check, service, completion):
         app.command(command)
     of_models = App(
         name="models",
@@ -93,7 +116,7 @@ def _words(error: CycloptsError) -> str:
     """What is wrong with a command line, and where to look."""
     chain = list(error.command_chain or ())
     match error:
-        case UnusedCliTokensError(unused_tokens=[first, *_]) if chain in ([], ["models"]):
+        case UnusedCliTokensError(unused_tokens=[first, *_]) if tuple(chain) in _OF_COMMANDS:
             what = f"{safe(first, 60)} is no command"
         case UnusedCliTokensError(unused_tokens=[first, *_]):
             what = f"{safe(first, 60)} is one argument too many"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from peer.cli.outcome import Failed, leave_stdout
 from peer.folder import DataFolder
 from peer.logs import ROOT, configure_logging
+from peer.notify import notify
 from peer.settings import Settings
 
 logger = logging.getLogger(f"{ROOT}.peer")
@@ -40,8 +41,9 @@ def _serve() -> None:
 
 
 def _announce(line: str) -> None:
-    """The one line on stdout; that nobody reads it is no reason not to serve."""
+    """The one line on stdout, and to systemd; that nobody reads it is no reason not to serve."""
     try:
         print(line, flush=True)
     except (OSError, ValueError):
         leave_stdout()
+    notify(os.environ, READY="1", STATUS=line)
