@@ -10,6 +10,7 @@ import attrs
 from msgspec import UNSET, UnsetType
 
 from actors.away import UNAVAILABLE, find, start
+from actors.cards import promised_device
 from actors.ending import End, named, stop_for_good, sweep_spec
 from actors.house import House
 from actors.image import ensure_image
@@ -128,14 +129,7 @@ class JobActor(WorkloadActor[Job]):
         """The cards to hand over; the host's CPU is no such."""
         if job.device_uuid is None:
             return ()
-        devices = await self._house.gpu.devices()
-        device = next((d for d in devices if d.uuid == job.device_uuid), None)
-        if device is None:
-            raise StartFailed(
-                f"the device {job.device} is not there any more",
-                fix="read get-hardware-state and run the job on a device it lists",
-                code="DEVICE_UNAVAILABLE",
-            )
+        device = await promised_device(self._house, job.device_uuid, job.device, is_size_needed=False)
         return () if device.is_cpu else (device.uuid,)
 
     def _host_memory(self, job: Job) -> int | None:

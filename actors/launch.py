@@ -3,10 +3,11 @@
 import attrs
 
 from actors.away import start
+from actors.cards import promised_device
 from actors.house import House
 from actors.image import Tell, ensure_image
 from actors.state.workloads import Deployment
-from adapters.engine.port import Engine, EngineMissing
+from adapters.engine.port import Engine
 from adapters.gpu.port import Device
 from adapters.images.port import Image
 from adapters.runtime.port import Container, Handle, WorkloadSpec
@@ -26,13 +27,13 @@ class Launch:
         """Start the engine's program, or find it running. What runs it may be away for `Bounds.away`.
 
         Raises:
-            EngineFault: the model is not served here any more, or its device is gone.
+            EngineFault: the model is not served here any more.
             ImageFault: there is no image to start.
-            StartFailed: it could not be started.
+            StartFailed: it could not be started, or its device is not to be used.
         """
         deployment, house = self.deployment, self.house
         plan = await self.engine.plan(deployment.model, deployment.memory_bytes)
-        device = await self._device()
+        device = await promised_device(house, deployment.device_uuid, deployment.device, is_size_needed=True)
         image = await self._have_image(device)
         program = self.engine.program(
             plan, device, workload=deployment.id, image=image, spare_bytes=self._spare_bytes(device)
@@ -48,16 +49,6 @@ class Launch:
             detail={**dict(plan.detail), **program.detail},
         )
         return await start(house, spec)
-
-    async def _device(self) -> Device:
-        devices = await self.house.gpu.devices()
-        device = next((d for d in devices if d.uuid == self.deployment.device_uuid), None)
-        if device is None:
-            raise EngineMissing(
-                f"the device {self.deployment.device} is not there any more",
-                fix="read get-hardware-state and deploy on a device it lists",
-            )
-        return device
 
     def _spare_bytes(self, device: Device) -> int:
         """What nobody was promised of the device."""
