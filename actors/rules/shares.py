@@ -45,8 +45,8 @@ def check_job(key: Key, holding: Holding, memory_bytes: int | None) -> None:
         left = max(0, share - holding.memory_bytes)
         raise Refusal(
             "JOB_NEEDS_DEVICE",
-            f"this key may hold {share} bytes of device memory and holds {holding.memory_bytes}; a job that is "
-            f"promised none would run outside of that: send memory_bytes, {left} at most",
+            f"this key may hold {share} bytes of device memory and holds {holding.memory_bytes}; a job that "
+            f"is promised none would run outside of that: send memory_bytes, {left} at most",
             held_bytes=holding.memory_bytes,
             share_bytes=share,
             available_bytes=left,
