@@ -8,6 +8,7 @@ from quart import Request, Response
 
 from actors.reports import Machine, hardware_state, workloads
 from actors.rules.refusal import Refusal
+from peer.door.admin_holds import HoldsAdmin
 from peer.door.admin_keys import KeysAdmin
 from peer.door.admin_wire import json_answer
 from peer.door.context import Door, bearer
@@ -20,6 +21,7 @@ class Admin:
         self._door = door
         self._machine = Machine(door.house)
         self.keys = KeysAdmin(door)
+        self.holds = HoldsAdmin(door)
 
     def check(self, request: Request) -> None:
         """Whether the request comes from the owner.
@@ -35,7 +37,7 @@ class Admin:
             )
 
     async def status(self, request: Request) -> Response:  # noqa: ARG002 - one signature for all views
-        """GET: devices, workloads and keys, for the owner."""
+        """GET: devices, holds, workloads and keys, for the owner."""
         door = self._door
         hardware = await hardware_state(self._machine, None, instance=door.instance, version=door.version)
         now = door.house.clock.now_ms()
@@ -44,6 +46,7 @@ class Admin:
                 **hardware,
                 "endpoint": door.endpoint,
                 "data": str(door.data),
+                "holds": self.holds.standing(),
                 "workloads": workloads(door.house, None),
                 "keys": [self.keys.key(key, now) for key in door.house.store.ring.all()],
                 "streams": len(door.streams),

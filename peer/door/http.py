@@ -218,6 +218,9 @@ def _admin_routes(app: QuartTrio, door: Door) -> None:
         ("POST", "deny", admin.keys.deny),
         ("POST", "revoke", admin.keys.revoke),
         ("GET", "keys", admin.keys.keys),
+        ("GET", "holds", admin.holds.look),
+        ("POST", "hold", admin.holds.hold),
+        ("POST", "release", admin.holds.release),
         ("GET", "status", admin.status),
     ]
     for method, name, view in routes:

@@ -26,6 +26,7 @@ STATUS: Mapping[str, int] = {
     "SCHEMA_VALIDATION": 400,
     "INVALID_PARAMETERS": 400,
     "INVALID_GRANT": 400,
+    "INVALID_HOLD": 400,
     # Who sent it.
     "UNAUTHORIZED": 401,
     "FORBIDDEN": 403,
