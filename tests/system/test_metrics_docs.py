@@ -116,7 +116,16 @@ PEER = 'instance="m:7777",job="best-peer"'
     [
         ("BestPeerDown", {f"up{{{PEER}}}": "0x200"}, "10m"),
         ("BestPeerDriverSilent", {f"best_peer_hardware_readable{{{PEER}}}": "0x200"}, "10m"),
-        ("BestPeerDeviceGone", {f"best_peer_device_memory_free_bytes{{{CARD}}}": ""}, "10m"),
+        (
+            "BestPeerDeviceGone",
+            {
+                f"best_peer_device_memory_free_bytes{{{CARD}}}": "",
+                f"best_peer_device_temperature_celsius{{{CARD}}}": "",
+            },
+            "10m",
+        ),
+        # A card whose driver says nothing of its memory is not one that is gone.
+        ("none", {f"best_peer_device_memory_free_bytes{{{CARD}}}": ""}, "60m"),
         ("BestPeerDeviceHot", {f"best_peer_device_temperature_celsius{{{CARD}}}": "88x200"}, "15m"),
         (
             "BestPeerMemoryPromisedToNobody",
