@@ -18,6 +18,9 @@ from actors.store import Store
 from adapters.clock.port import Clock
 
 KEY_PREFIX = "bp_"
+_UNKNOWN_DEVICE_CODE = (
+    "this device_code is unknown: it was used already, or waited when this peer was started; begin again"
+)
 
 
 class PollRefused(Exception):
@@ -272,9 +275,9 @@ class Registrar:
         if approved is None:
             if code is not None and code.state in ("pending", "approved"):
                 raise PollRefused("authorization_pending", "nobody has approved this sign-in yet")
-            raise PollRefused("invalid_grant", "this device_code is unknown or was used already")
+            raise PollRefused("invalid_grant", _UNKNOWN_DEVICE_CODE)
         if approved.client_id != client_id or (code is None and self._is_late(approved)):
-            raise PollRefused("invalid_grant", "this device_code is unknown or was used already")
+            raise PollRefused("invalid_grant", _UNKNOWN_DEVICE_CODE)
         return await self._issue(approved, code)
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
