@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _END_SECONDS = 30.0
 
-ADDRESS_POOL = "--default-address-pool"
+_BRIDGE = re.compile(rb'"BridgeName":"(br-[0-9a-f]{12})"')
 HOOK = "nvidia-container-runtime-hook"
 _HOOK_TEXT = """#!{python}
 import json, os, sys
@@ -73,8 +74,6 @@ class OwnEngine(Engine):
     """An engine of one test's own: `start`, `stop` and `kill` as often as the test likes."""
 
     bridge: str = ""
-    addresses: str = ""
-    """The first three numbers of those that its networks have."""
     nvidia: NvidiaStandIn | None = None
 
     def pull(self, reference: str) -> None:
@@ -104,22 +103,21 @@ class OwnEngine(Engine):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+        bridges = (self.bridge, *self.bridges_of_networks())
         unmount_below(self.folder, self.data)
         while not remove_cgroup(self.cgroup):
             assert time.monotonic() < deadline, f"the control group {self.cgroup} cannot be removed"
             time.sleep(0.02)
-        for bridge in (self.bridge, *self.bridges_of_networks()):
+        for bridge in bridges:
             subprocess.run(["ip", "link", "delete", bridge], check=False, capture_output=True)
         for folder in (self.folder, self.data):
             shutil.rmtree(folder, ignore_errors=True)
 
     def bridges_of_networks(self) -> list[str]:
-        """Of all but its first, by name. A dockerd that ends leaves them."""
-        shown = subprocess.run(
-            ["ip", "-oneline", "-4", "address"], check=True, capture_output=True, text=True
-        ).stdout
-        lines = [line.split() for line in shown.splitlines()]
-        return [words[1] for words in lines if words[3].startswith(f"{self.addresses}.")]
+        """Of the networks that it made. A dockerd that ends leaves them."""
+        written = self.data / "network/files/local-kv.db"
+        names = set(_BRIDGE.findall(written.read_bytes())) if written.exists() else set()
+        return sorted(name.decode() for name in names)
 
     def _processes(self) -> set[int]:
         """Its containerd and what that started beside the containers: those that name its folder."""
@@ -192,13 +190,7 @@ def _prepared(
     if stand_in:
         environment = {**environment, "PATH": f"{stand_in.folder}:{os.environ['PATH']}"}
     # A bridge and addresses of its own, and no rules: what dockerd writes to iptables is one engine's alone.
-    second, third = int(name[:2], 16), int(name[2:4], 16)
-    bridge, subnet = f"bp-{name}", f"10.{second}.{third}.1/24"
-    addresses = f"100.{64 + second % 64}.{third}"
-    if ADDRESS_POOL in flags:
-        addresses = flags[list(flags).index(ADDRESS_POOL) + 1].removeprefix("base=").rpartition(".")[0]
-    else:
-        flags = (*flags, ADDRESS_POOL, f"base={addresses}.0/24,size=28")
+    bridge, subnet = f"bp-{name}", f"10.{int(name[:2], 16)}.{int(name[2:4], 16)}.1/24"
     do("ip", "link", "add", "name", bridge, "type", "bridge")
     do("ip", "address", "add", subnet, "dev", bridge)
     do("ip", "link", "set", bridge, "up")
@@ -209,7 +201,6 @@ def _prepared(
         flags=("--bridge", bridge, "--iptables=false", *flags),
         environment=environment,
         bridge=bridge,
-        addresses=addresses,
         nvidia=stand_in,
     )
 

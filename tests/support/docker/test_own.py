@@ -34,14 +34,17 @@ def _output(engine: OwnEngine, identity: str) -> str:
         return logs.content[8:].decode()
 
 
+def _links() -> str:
+    return subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
+
+
 def _traces(engine: OwnEngine) -> list[str]:
     mounts = Path("/proc/self/mountinfo").read_text()
-    links = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
+    links = _links()
     left = [str(path) for path in (engine.folder, engine.data) if path.exists()]
     left += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*{engine.cgroup}")]
     left += [line for line in mounts.splitlines() if str(engine.folder) in line or str(engine.data) in line]
     left += [line for line in links.splitlines() if engine.bridge in line]
-    left += engine.bridges_of_networks()
     left += [str(pid) for pid in cgroup_processes(engine.cgroup)]
     return left
 
@@ -61,11 +64,13 @@ def test_nothing_of_an_engine_is_left_however_it_ended(docker_bed: DockerBed, en
             assert caller.get(f"http://127.0.0.1:{port}/index.html").text == "it works\n"
         with engine.client() as client:
             client.post("/networks/create", json={"Name": "own", "Driver": "bridge"}).raise_for_status()
-        assert len(engine.bridges_of_networks()) == 1
+        (bridge,) = engine.bridges_of_networks()
+        assert bridge in _links()
         if ending != "none":
             {"stop": engine.stop, "kill": engine.kill}[ending]()
             assert cgroup_processes(engine.cgroup), "live-restore keeps containers running"
     assert _traces(engine) == []
+    assert bridge not in _links()
 
 
 def test_an_engine_comes_back_with_what_it_had_and_the_beds_stays(docker_bed: DockerBed) -> None:

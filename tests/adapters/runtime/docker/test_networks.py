@@ -19,7 +19,7 @@ from adapters.runtime.port import StartFailed
 from tests.support.docker.bed import DockerBed
 from tests.support.docker.kernel import do
 from tests.support.docker.lossy import LossyTransport
-from tests.support.docker.own import ADDRESS_POOL, open_own_engine
+from tests.support.docker.own import open_own_engine
 from tests.support.docker.use import async_engine_client
 from tests.support.runtimes import DockerWorld, docker_runtime, open_docker_world, until_up
 
@@ -249,8 +249,8 @@ async def test_a_foreign_network_of_its_name_stays_when_the_peer_goes(
 
 
 async def test_where_no_addresses_are_left_that_is_said_with_what_to_do(docker_bed: DockerBed) -> None:
-    pool = "base=100.63.0.0/28,size=28"
-    async with open_own_engine(docker_bed, ADDRESS_POOL, pool) as engine:
+    pool = ("--default-address-pool", "base=100.64.0.0/28,size=28")
+    async with open_own_engine(docker_bed, *pool) as engine:
         async with DockerClient(unix_endpoint(engine.socket)) as client:
             await client.call("POST", "/networks/create", json={"Name": "all", "Driver": "bridge"})
         async with open_docker_world(docker_bed, socket=engine.socket) as world:
