@@ -4,7 +4,7 @@ Plain ASGI because a stream lives long and there are many: a framework's request
 and half more time for each burst.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -43,18 +43,19 @@ async def serve_stream(door: Door, scope: Scope, send: Send) -> None:
     try:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         with trio.move_on_after(door.registrar.seconds_left(key)):
-            await _write(stream, send)
+            await _write(stream, send, lambda: door.registrar.seconds_left(key) > 0)
         await send({"type": "http.response.body", "body": b": closed\n\n", "more_body": False})
     finally:
         door.streams.close(key.holder, stream)
 
 
-async def _write(stream: Stream, send: Send) -> None:
+async def _write(stream: Stream, send: Send, is_open: Callable[[], bool]) -> None:
     # Written at once, so that a client behind buffers knows it is connected.
     await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
     while True:
         frames = await stream.next(quiet_seconds=QUIET_SECONDS)
-        if frames is None:
+        # By the wall clock as well: that goes on while a machine sleeps, and its timers stand still.
+        if frames is None or not is_open():
             return
         await send({"type": "http.response.body", "body": frames or b": keepalive\n\n", "more_body": True})
         # Let go before the wait for more, or each of a thousand quiet streams holds its last batch.

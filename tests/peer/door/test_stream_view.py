@@ -88,6 +88,46 @@ async def test_a_stream_ends_when_its_key_runs_out(tmp_path: Path, mock_clock: M
         assert code(await agent.get("/events/stream"), 401) == "UNAUTHORIZED"
 
 
+async def test_a_machine_that_slept_through_a_keys_end_tells_its_stream_nothing_more(tmp_path: Path) -> None:
+    """Timers stand still while it sleeps, and the clock goes on."""
+    clock = FakeClock()
+    async with open_door(tmp_path, clock=clock) as door:
+        agent, other = await door.sign_in(expires_seconds=3600), await door.sign_in("other")
+        async with agent.stream() as listener:
+            clock.advance(3_600_000)
+            await door.deploy(other)
+            assert await listener.next() is None
+            assert listener.comments[-1] == "closed"
+
+
+@pytest.mark.parametrize("how", ["revoke", "revoke-agent"])
+async def test_a_stream_opened_as_its_key_closes_is_refused_or_ends(door: OpenDoor, how: str) -> None:
+    """Whichever comes first, none stays open."""
+    agent = await door.sign_in("lab")
+    ended: list[int] = []
+
+    async def one() -> None:
+        async with await connect(agent.endpoint, agent.tls) as wire:
+            listener = Listener(wire)
+            status = await listener.ask("/events/stream", {"x-api-key": agent.key})
+            if status == 200:
+                async for _ in to_the_end(listener):
+                    pass
+            ended.append(status)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(one)
+            if number == 15:
+                if how == "revoke":
+                    nursery.start_soon(lambda: door.admin("POST", "revoke", json={"name": "lab"}))
+                else:
+                    nursery.start_soon(agent.send, "RevokeAgent", {})
+    assert set(ended) <= {200, 401}
+    assert len(ended) == 30
+    await none_open(door)
+
+
 async def test_a_revoked_keys_stream_ends_and_is_counted_no_more(door: OpenDoor) -> None:
     agent = await door.sign_in("lab")
     async with agent.stream() as listener:
