@@ -204,8 +204,11 @@ class Http1(H11Protocol):
 
     async def _begin(self, request: h11.Request) -> None:
         path, _, query = request.target.partition(b"?")
+        # What is no path or no method may hold a password, which no log is to tell.
+        told = path.decode("ascii") if path.startswith(b"/") else "-"
+        method = request.method.decode("ascii") if request.method in words.METHODS else "-"
         state: dict[str, Any] = {"stopping": self.shared.stopping}
-        asked = _Asked(request.method.decode("ascii"), path.decode("ascii"), trio.current_time(), state)
+        asked = _Asked(method, told, trio.current_time(), state)
         self._asked = asked
         refusal = words.check_head(request, self.shared.limits)
         if refusal is not None:

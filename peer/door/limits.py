@@ -73,9 +73,10 @@ class RequestRecord:
     client_host: str
     client_port: int
     method: str
-    """``-`` where the request was refused before it could be read."""
+    """``-`` where the request was refused before it could be read, or where it was none that is served."""
     path: str
-    """As it arrived, percent signs and all, without the query; ``-`` as for the method."""
+    """As it arrived, percent signs and all, without the query; ``-`` as for the method, and where the target
+    was no path."""
     status: int | None
     """None: the client left, or was cut off, before the answer."""
     seconds_to_headers: float
@@ -137,7 +138,7 @@ INTERNAL = Refusal(
     "The peer failed to answer this request; its log says why. Send it again, or tell its owner.",
 )
 
-_METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]{1,300}")
 
 
@@ -229,7 +230,7 @@ def check_head(request: h11.Request, limits: Limits) -> Refusal | None:
         return headers_too_large(limits)
     if not request.http_version.startswith(b"1."):
         return Refusal(505, "HTTP_VERSION_NOT_SUPPORTED", "This door speaks HTTP/1.1 and HTTP/1.0 only.")
-    if request.method not in _METHODS:
+    if request.method not in METHODS:
         return not_implemented(
             "This method is not served. Methods are upper case, and CONNECT and TRACE have none."
         )

@@ -103,6 +103,18 @@ async def test_a_refusal_never_repeats_what_was_sent(pki: Pki | None) -> None:
         assert (record.method, record.path, record.status) == ("-", "-", 400)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [b"GET http://me:secret@door/ HTTP/1.1", b"secret / HTTP/1.1", b"CONNECT me:secret@door:1 HTTP/1.1"],
+)
+async def test_what_is_no_path_and_no_method_is_in_no_record(line: bytes) -> None:
+    async with serving(ok, limits=QUICK) as door, door.dial() as wire:
+        await wire.send(line + b"\r\n" + HOST + b"\r\n")
+        assert b"secret" not in await wire.until_closed()
+        [record] = door.records
+        assert "secret" not in record.method + record.path
+
+
 # Guard D: quart-trio's answers end
 
 
