@@ -121,6 +121,10 @@ class Prometheus:
         rows = [] if found is None else found["result"]
         return [(row["metric"], float(row["value"][1])) for row in rows]
 
+    def find(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """The same, once it gives something: on a busy machine a scrape may come too late now and then."""
+        return self.until(lambda: self.query(expression))
+
     def until(self, look: Callable[[], T | None]) -> T:
         """What a look finds, which is not nothing, once it does."""
         ends = time.monotonic() + SECONDS

@@ -123,6 +123,12 @@ def prometheus(peer: PeerProcess, tmp_path: Path) -> Iterator[Prometheus]:
         yield running
 
 
+def target_of(prometheus: Prometheus) -> tuple[str, str]:
+    """The health of the one target, and what its latest scrape failed over."""
+    (target,) = prometheus.ask("targets")["activeTargets"]
+    return target["health"], target["lastError"]
+
+
 def are_well(prometheus: Prometheus) -> bool:
     """Whether every alert was asked for and could be answered."""
     rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
@@ -139,28 +145,29 @@ def test_a_prometheus_set_up_by_the_guide_charts_a_peer(
     agent.is_refused("DeployModel", {})
 
     # Each of these is there once a scrape has come after it.
-    prometheus.until(lambda: prometheus.query("best_peer_commands_refused_total > 0"))
-    (target,) = prometheus.ask("targets")["activeTargets"]
-    assert (target["health"], target["lastError"]) == ("up", "")
-    assert [value for _, value in prometheus.query('up{job="best-peer", cloud="lab"}')] == [1]
+    prometheus.find("best_peer_commands_refused_total > 0")
+    prometheus.until(lambda: target_of(prometheus) == ("up", ""))
+    prometheus.find('up{job="best-peer", cloud="lab"} == 1')
 
     names = set(prometheus.ask("label/__name__/values"))
     assert {series.name for series in SERIES} <= names
     # Its unit is told in OpenMetrics alone: that is what it asked for, and was given.
-    metadata = prometheus.ask("targets/metadata", metric="best_peer_device_memory_total_bytes")
-    assert [(each["type"], each["unit"]) for each in metadata] == [("gauge", "bytes")]
-    metadata = prometheus.ask("targets/metadata", metric="best_peer_prompts")
-    assert [each["type"] for each in metadata] == ["counter"]
+    for family, kind, unit in (
+        ("best_peer_device_memory_total_bytes", "gauge", "bytes"),
+        ("best_peer_prompts", "counter", ""),
+        ("best_peer_device", "info", ""),
+    ):
+        (found,) = prometheus.until(lambda: prometheus.ask("targets/metadata", metric=family))  # noqa: B023
+        assert (found["type"], found["unit"]) == (kind, unit)
 
-    assert [v for _, v in prometheus.query('sum(best_peer_device_memory_total_bytes{api!="cpu"})')] == [
-        (140 + 16) * GIB
-    ]
-    powered = [labels["device"] for labels, _ in prometheus.query("best_peer_device_power_watts")]
+    ((_, total),) = prometheus.find('sum(best_peer_device_memory_total_bytes{api!="cpu"})')
+    assert total == (140 + 16) * GIB
+    powered = [labels["device"] for labels, _ in prometheus.find("best_peer_device_power_watts")]
     assert powered == ["gpu-0"]
-    (running,) = prometheus.query('best_peer_job_phase{phase="running"} == 1')
+    (running,) = prometheus.find('best_peer_job_phase{phase="running"} == 1')
     assert running[0]["exported_job"] == job
     assert running[0]["job"] == "best-peer"
-    (tokens,) = prometheus.query('best_peer_prompt_tokens_total{kind="prompt"}')
+    (tokens,) = prometheus.find('best_peer_prompt_tokens_total{kind="prompt"}')
     assert (tokens[0]["deployment"], tokens[1]) == (deployment, 3)
 
     asked = expressions()
@@ -175,27 +182,26 @@ def test_a_prometheus_set_up_by_the_guide_charts_a_peer(
     agent.does("UndeployModel", {"deployment": deployment}, "Undeployed")
     agent.does("StopJob", {"job": job}, "JobStopped")
     gone = '{__name__=~"best_peer_(deployment|job|prompt).*"}'
-    prometheus.until(lambda: not prometheus.query(gone) and prometheus.query("up == 1"))
+    prometheus.until(lambda: prometheus.query("up == 1") and not prometheus.query(gone))
     # A driver that is gone leaves the peer up and the devices away.
     cards.session = None
     cards.write()
-    prometheus.until(lambda: prometheus.query("best_peer_hardware_readable == 0"))
+    prometheus.find("best_peer_hardware_readable == 0")
     assert prometheus.query('{__name__=~"best_peer_device_.*"}') == []
-    assert prometheus.query("up == 1")
+    prometheus.find("up == 1")
     cards.session = 2
     cards.write()
-    prometheus.until(lambda: prometheus.query("best_peer_device_power_watts"))
+    prometheus.find("best_peer_device_power_watts")
 
 
 def test_a_key_that_is_taken_back_is_told_where_an_owner_looks(
     peer: PeerProcess, prometheus: Prometheus
 ) -> None:
-    prometheus.until(lambda: prometheus.query("up == 1"))
+    prometheus.find("up == 1")
     with peer.client(authorization=f"Bearer {read_admin_token(peer.data)}") as owner:
         assert owner.post("/admin/revoke", json={"name": "prometheus"}).status_code == 200
-    prometheus.until(lambda: prometheus.query("up == 0"))
-    (target,) = prometheus.ask("targets")["activeTargets"]
-    assert "401" in target["lastError"]
+    prometheus.until(lambda: "401" in target_of(prometheus)[1])
+    prometheus.find("up == 0")
 
 
 def test_promtool_finds_nothing_to_mend_in_the_text(peer: PeerProcess, agent: Agent) -> None:
