@@ -74,7 +74,10 @@ class DoorApp:
             await send_answer(send, *_not_allowed(method, ["GET"]))
 
     def reword(self, path: str, refusal: ServerRefusal) -> ServerRefusal:
-        """A refusal of the server's own, at a path as it arrived, as that path's clients read it (R15)."""
+        """A refusal of the server's own, at a path as it arrived, as that path's clients read it (R15).
+
+        Called once for each. A command that was too large never came to the door's own count of them.
+        """
         own = self._own(path)
         if own == COMMANDS_PATH and refusal.code == "PAYLOAD_TOO_LARGE":
             self._door.desk.counts.refuse(None, refusal.code)
