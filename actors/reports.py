@@ -7,8 +7,8 @@ import attrs
 import trio
 
 from actors.available import available_now
+from actors.devicereport import device_report, driver_report
 from actors.house import House
-from actors.rules.availability import Availability
 from actors.rules.refusal import Refusal
 from actors.rules.workloads import unknown_job
 from actors.state.keys import Key
@@ -46,8 +46,8 @@ class Machine:
         self._engines_at = -inf
         self._engines_lock = trio.Lock()
 
-    async def read(self) -> tuple[tuple[Device, ...], list[dict[str, Any]]]:
-        """Devices, and engines with their models."""
+    async def read(self) -> tuple[Hardware, list[dict[str, Any]]]:
+        """Devices with their driver, and engines with their models."""
         hardware = await self.hardware()
         asked = trio.current_time()
         if not _is_recent(self._engines_at, asked):
@@ -56,7 +56,7 @@ class Machine:
                     begun = trio.current_time()
                     engines = [await _engine(engine) for engine in self.house.engines.values()]
                     self._engines, self._engines_at = engines, begun
-        return hardware.devices, self._engines
+        return hardware, self._engines
 
     async def hardware(self) -> Hardware:
         """The devices alone: an engine that is slow to list its models holds nobody up here."""
@@ -77,13 +77,15 @@ def _is_recent(begun: float, asked: float) -> bool:
 
 async def hardware_state(machine: Machine, key: Key | None, *, instance: str, version: str) -> dict[str, Any]:
     """The devices a key may use, what runs on them, and what may be deployed; None is the owner."""
-    devices, engines = await machine.read()
+    hardware, engines = await machine.read()
+    devices = hardware.devices
     if key is not None and key.grant.accelerators_only:
         devices = tuple(d for d in devices if not d.is_cpu)
     availability = available_now(machine.house, devices)
     return {
         "peer": {"instance": instance, "version": version},
-        "devices": [_device(d, machine.house, availability[d.uuid]) for d in devices],
+        **({} if hardware.driver.condition == "none" else {"driver": driver_report(hardware.driver)}),
+        "devices": [device_report(d, machine.house, availability[d.uuid]) for d in devices],
         "engines": engines,
         "jobs": machine.house.runtime.has_jobs,
     }
@@ -129,29 +131,6 @@ def workloads(
 
 def _holder(key: Key | None) -> str | None:
     return None if key is None else key.holder
-
-
-def _device(device: Device, house: House, availability: Availability) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        "id": device.id,
-        "uuid": device.uuid,
-        "name": device.name,
-        "vendor": device.vendor,
-        "apis": [
-            {"api": a.api} if a.version is None else {"api": a.api, "version": a.version} for a in device.apis
-        ],
-        "memory_total_bytes": device.memory_total_bytes,
-        "memory_free_bytes": device.memory_free_bytes,
-        "memory_promised_bytes": house.store.world.promised.get(device.uuid, 0),
-        "slicing": device.slicing,
-        "isolation": house.runtime.isolation,
-        "availability": {"state": "free" if availability.is_free else "busy", **availability.known()},
-    }
-    for name in ("temperature_celsius", "power_watts", "utilisation_ratio", "energy_joules"):
-        value = getattr(device, name)
-        if value is not None:
-            state[name] = value
-    return state
 
 
 async def _engine(engine: Engine) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from peer.cli.cards import devices_table, driver_lines, programs_table
 from peer.cli.options import Flag
 from peer.cli.place import data_folder
 from peer.cli.show import dicts, local_time_of_ms, pairs, print_json
@@ -21,7 +22,7 @@ Json = dict[str, Any]
 
 
 def status(*, json: Flag = False) -> None:
-    """Show devices, workloads and keys of the running peer.
+    """Show devices, who is on them, workloads and keys of the running peer.
 
     Args:
         json: One JSON object on standard output, with everything the peer tells, ended keys too.
@@ -48,11 +49,14 @@ def _show(answer: Json) -> None:
             ("data", str(answer.get("data", UNKNOWN))),
             ("version", str(version)),
             ("streams", f"{answer.get('streams', UNKNOWN)} open"),
+            *driver_lines(answer.get("driver")),
             *_engines(dicts(answer.get("engines"))),
         ]
     )
     print()
-    _devices(dicts(answer.get("devices")))
+    devices = dicts(answer.get("devices"))
+    devices_table(devices)
+    programs_table(dicts(answer.get("cards")), devices)
     workloads = answer.get("workloads", {})
     _deployments(dicts(workloads.get("deployments")), names)
     _jobs(dicts(workloads.get("jobs")), names)
@@ -72,36 +76,6 @@ def _engine(engine: Json) -> tuple[str, str]:
     models = [str(model.get("model")) for model in dicts(engine.get("models"))]
     more = f" and {len(models) - MAX_NAMES} more" if len(models) > MAX_NAMES else ""
     return name, (", ".join(models[:MAX_NAMES]) + more) if models else "no model"
-
-
-def _devices(devices: list[Json]) -> None:
-    from peer.cli.tables import Column, table
-
-    table(
-        "Devices",
-        [
-            Column("Device"),
-            Column("Name", gives=True, least=8),
-            Column("Memory", right=True),
-            Column("Free", right=True),
-            Column("Promised", right=True),
-            Column("Used", right=True),
-            Column("State"),
-        ],
-        (
-            [
-                str(device.get("id", UNKNOWN)),
-                str(device.get("name", UNKNOWN)),
-                _size(device, "memory_total_bytes"),
-                _size(device, "memory_free_bytes"),
-                _size(device, "memory_promised_bytes"),
-                _ratio(device.get("utilisation_ratio")),
-                str(device.get("availability", {}).get("state", UNKNOWN)),
-            ]
-            for device in devices
-        ),
-        "The peer sees no device.",
-    )
 
 
 def _deployments(deployments: list[Json], names: Mapping[str, str]) -> None:
@@ -213,7 +187,3 @@ def _share(key: Json) -> str:
 def _size(holder: Json, name: str) -> str:
     size = holder.get(name)
     return describe_size(size) if isinstance(size, int) else UNKNOWN
-
-
-def _ratio(value: Any) -> str:
-    return f"{value:.0%}" if isinstance(value, int | float) else UNKNOWN

@@ -6,6 +6,7 @@ nor which scopes there are.
 
 from quart import Request, Response
 
+from actors.devicereport import cards_report
 from actors.reports import Machine, hardware_state, workloads
 from actors.rules.refusal import Refusal
 from peer.door.admin_holds import HoldsAdmin
@@ -37,13 +38,14 @@ class Admin:
             )
 
     async def status(self, request: Request) -> Response:  # noqa: ARG002 - one signature for all views
-        """GET: devices, holds, workloads and keys, for the owner."""
+        """GET: devices with who is on them, holds, workloads and keys, for the owner."""
         door = self._door
         hardware = await hardware_state(self._machine, None, instance=door.instance, version=door.version)
         now = door.house.clock.now_ms()
         return json_answer(
             {
                 **hardware,
+                "cards": await cards_report(door.house),
                 "endpoint": door.endpoint,
                 "data": str(door.data),
                 "holds": self.holds.standing(),

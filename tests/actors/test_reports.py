@@ -101,9 +101,9 @@ async def test_a_reading_is_made_anew_once_it_is_not_recent(
     await machine.read()
     gpu.put(attrs.evolve(cpu_device(), memory_free_bytes=7))
     mock_clock.jump(RECENT_SECONDS * 0.9)
-    assert (await machine.read())[0][0].memory_free_bytes != 7
+    assert (await machine.read())[0].devices[0].memory_free_bytes != 7
     mock_clock.jump(RECENT_SECONDS * 0.2)
-    assert (await machine.read())[0][0].memory_free_bytes == 7
+    assert (await machine.read())[0].devices[0].memory_free_bytes == 7
 
 
 async def test_a_key_for_accelerators_alone_is_shown_no_processor(tmp_path: Path) -> None:
