@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from actors.metrics import Samples, Series
+from peer.log_text import without_keys
 
 PROMETHEUS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -49,7 +50,8 @@ class _Values(dict[str, str]):
     """Label values as they are written, each made once a page: most stand on many lines."""
 
     def __missing__(self, value: str) -> str:
-        shown = value[:MOST_LABEL]
+        # A key that somebody gave as the name of a model must not go on from there.
+        shown = without_keys(value)[:MOST_LABEL]
         if _SPECIAL.search(shown):
             shown = _SPECIAL.sub(lambda found: _ESCAPED.get(found[0], "\ufffd"), shown)
         self[value] = shown

@@ -83,6 +83,8 @@ def test_openmetrics_names_families_units_and_its_end() -> None:
         ('größer 模型 {x="y"}', 'größer 模型 {x="y"}'),
         ("\ud800", "?"),
         ("x" * 300, "x" * MOST_LABEL),
+        (f"models/bp_{'k' * 43}", "models/[key removed]"),
+        ("x" * 250 + "bp_" + "k" * 43, "x" * 250 + "[key r"),
         ("x" * 255 + "\\\\", "x" * 255 + "\\"),
         ("", ""),
     ],
