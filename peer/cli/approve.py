@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import attrs
+import msgspec
 
-from actors.rules.grants import check_grant, scopes_when_unsaid
+from actors.rules.grants import check_grant, default_expiry, scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Scope
 from peer.cli.codes import read_code
@@ -92,10 +93,24 @@ def approve(
             f"{user_code} was not approved and still waits, until it runs out; "
             f"to turn its agent away now: best-peer deny {user_code}"
         )
-    trio.run(door.post, "/admin/approve", {"user_code": user_code, **attrs.asdict(grant)})
+    answer = trio.run(door.post, "/admin/approve", {"user_code": user_code, **attrs.asdict(grant)})
+    granted = _granted(answer)
+    end = default_expiry(grant, is_session=waiting.is_session)
+    if granted is not None and granted != attrs.evolve(grant, expires_seconds=end):
+        print("It was granted less than that. Its key")
+        for words in grant_words(granted, is_session=waiting.is_session):
+            print(f"  {words}")
     name = safe(waiting.name)
     print(f"{user_code} is approved: the agent's next poll gets its key, as {name}.")
     print(f"To take it back: best-peer revoke {name}")
+
+
+def _granted(answer: dict[str, Any]) -> Grant | None:
+    """What the door granted: whoever decides there may have narrowed it."""
+    try:
+        return msgspec.convert(answer.get("grant"), Grant)
+    except msgspec.ValidationError:
+        return None
 
 
 def _check(grant: Grant, *, is_session: bool) -> None:

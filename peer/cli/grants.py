@@ -39,17 +39,19 @@ def grant_words(grant: Grant, *, is_session: bool) -> tuple[str, ...]:
 
 
 def _share(grant: Grant) -> list[str]:
+    has_jobs = bool({"jobs", "all"} & set(grant.scopes))
+    in_the_open = "runs its jobs in the open, with network and as the image says"
     if grant.memory_bytes is None:
-        return ["may hold as much device memory as there is: it has no share"]
+        words = ["may hold as much device memory as there is: it has no share"]
+        if has_jobs:
+            words.append(f"{in_the_open}: the closed box comes with a share")
+        return words
     words = [f"may hold {describe_size(grant.memory_bytes)} of device memory at most, in all its workloads"]
     if "all" not in grant.scopes:
         words.append("sees, prompts and ends its own workloads alone")
-    if {"jobs", "all"} & set(grant.scopes):
-        words.append(
-            "runs its jobs in the open, with network and as the image says"
-            if grant.open_jobs
-            else "runs its jobs in a closed box: no network, nothing of this machine"
-        )
+    if has_jobs:
+        box = "runs its jobs in a closed box: no network, nothing of this machine"
+        words.append(in_the_open if grant.open_jobs else box)
     return words
 
 

@@ -79,6 +79,7 @@ def test_it_shows_whom_and_what_and_goes_on_where_nobody_can_be_asked(
         "Approved, its key",
         "  may do everything, and see and end everybody's workloads",
         "  may hold as much device memory as there is: it has no share",
+        "  runs its jobs in the open, with network and as the image says: the closed box comes with a share",
         "  is good until you revoke it",
         "BCDF-GHJK is approved: the agent's next poll gets its key, as lab.",
         "To take it back: best-peer revoke lab",
@@ -167,6 +168,27 @@ def test_a_code_that_waits_no_more_says_which_it_is(
     assert (ran.code, ran.out) == (1, "")
     assert said in ran.line
     door.only()
+
+
+@pytest.mark.parametrize("lifetime", ["durable", "session"])
+def test_what_was_granted_is_told_where_it_is_less_than_was_asked(
+    door: FakeDoor, cli: Callable[..., Ran], lifetime: str
+) -> None:
+    """Whoever decides behind the door may narrow it (F15)."""
+    is_session = lifetime == "session"
+    door.answers[PENDING] = waiting(lifetime=lifetime)
+    grant = {name: value for name, value in EVERYTHING.items() if name != "user_code"}
+    grant["expires_seconds"] = 8 * 3600 if is_session else None
+    door.answers[APPROVE] = 200, {"grant": grant}
+    assert "granted less" not in cli("approve", CODE).out
+    door.answers[APPROVE] = 200, {"grant": {**grant, "scopes": ["prompt"], "memory_bytes": 1 << 30}}
+    lines = cli("approve", CODE).out.splitlines()
+    assert lines[lines.index("It was granted less than that. Its key") + 1 : -2] == [
+        "  may prompt its models",
+        "  may hold 1 GiB of device memory at most, in all its workloads",
+        "  sees, prompts and ends its own workloads alone",
+        "  ends 8 h after its agent fetched it" if is_session else "  is good until you revoke it",
+    ]
 
 
 def test_a_session_may_not_last_longer_than_eight_hours(door: FakeDoor, cli: Callable[..., Ran]) -> None:
