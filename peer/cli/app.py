@@ -19,9 +19,11 @@ from peer.cli.check import check
 from peer.cli.completion import completion
 from peer.cli.deny import deny
 from peer.cli.events import events
+from peer.cli.hold import hold
 from peer.cli.keys import keys
 from peer.cli.manual import INDENT, manual_text
 from peer.cli.outcome import Refused
+from peer.cli.release import release
 from peer.cli.revoke import revoke
 from peer.cli.serve import serve
 from peer.cli.service import service
@@ -99,7 +101,8 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    for command in (approve, deny, revoke, keys, status, events, check, service, completion):
+    owners = (approve, deny, revoke, keys, hold, release, status, events, check, service, completion)
+    for command in owners:
         app.command(command)
     of_models = App(
         name="models",

@@ -171,6 +171,20 @@ def _command(data: Data) -> str:
     return f"{data['command_type']} failed, {_failure(data)}"
 
 
+def _held(data: Data) -> str:
+    until = data.get("until")
+    end = "until released" if until is None else f"until {_time(until)}"
+    reason = data.get("reason")
+    why = "" if reason is None else f" ({reason})"
+    return f"{data['device']} is held {end}{why}; what runs there " + (
+        "ends" if data["ends_work"] else "runs on"
+    )
+
+
+def _released(data: Data) -> str:
+    return f"{data['device']} is released" + (", its time has come" if data["cause"] == "ended" else "")
+
+
 def _name(data: Data) -> str:
     return f"{data['name']} gave its key back"
 
@@ -193,4 +207,6 @@ _TOLD: Final[Mapping[str, Callable[[Data], str]]] = {
     "PromptFailed": _failure,
     "CommandFailed": _command,
     "AgentRevoked": _name,
+    "DeviceHeldV1": _held,
+    "DeviceReleasedV1": _released,
 }

@@ -124,6 +124,28 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
         ),
         environment=(_DATA, _NO_COLOR),
     ),
+    ("hold",): Manual(
+        examples=(
+            ("best-peer hold --for 2h", "Every device, the CPU included, takes no new work for two hours."),
+            ("best-peer hold --while 4242", "While process 4242 runs; stays here, and Ctrl-C releases."),
+            (
+                "best-peer hold --device gpu-0 --now --reason maintenance",
+                "One card until best-peer release; what runs on it ends, and its holders read why.",
+            ),
+            ("best-peer hold --until 2026-10-20T22:00", "Until ten in the evening of this machine's zone."),
+        ),
+        exits=(
+            ("0", "Done; with --while also when Ctrl-C or a release elsewhere ended it."),
+            *_EXITS[1:],
+        ),
+        environment=(_DATA,),
+    ),
+    ("release",): Manual(
+        examples=(
+            ("best-peer release", "Every device takes work again."),
+            ("best-peer release --device gpu-0", "That one alone."),
+        ),
+    ),
     ("status",): Manual(
         examples=(
             ("best-peer status", "Devices, workloads and keys."),

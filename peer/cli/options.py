@@ -9,10 +9,12 @@ from typing import Annotated, Final
 from cyclopts import Parameter, Token
 
 from actors.messages.times import time_text
+from peer.cli.processes import MOST_PID
 from peer.units import UnitError, parse_duration, parse_size
 
 MOST_COUNT: Final = 1_000_000
 
+MOMENT_EXPECTED: Final = "a time such as 2026-10-20T22:00:00Z (this machine's zone where none is said)"
 SINCE_EXPECTED: Final = (
     "a time such as 2026-10-19T14:00 (this machine's zone where none is said), or how long ago: 2h, 30m"
 )
@@ -32,6 +34,15 @@ def _count(_: type, tokens: Sequence[Token]) -> int:
         text.isascii() and text.isdigit() and len(text) <= len(str(MOST_COUNT)) and int(text) <= MOST_COUNT
     ):
         raise ValueError(f"expected a whole number from 0 to {MOST_COUNT}")
+    return int(text)
+
+
+def _pid(_: type, tokens: Sequence[Token]) -> int:
+    text = tokens[0].value
+    if not (
+        text.isascii() and text.isdigit() and len(text) <= len(str(MOST_PID)) and 0 < int(text) <= MOST_PID
+    ):
+        raise ValueError("expected the number of a process")
     return int(text)
 
 
@@ -55,10 +66,31 @@ Identifier = Annotated[str, Parameter(metavar="ID")]
 """An id, as it is."""
 Since = Annotated[str, Parameter(metavar="TIME|DURATION")]
 """Read by `since_text`."""
+Moment = Annotated[str, Parameter(metavar="TIME")]
+"""Read by `moment_text`."""
+DeviceName = Annotated[str, Parameter(metavar="ID")]
+"""A device's id or UUID, as it is."""
+ProcessId = Annotated[int, Parameter(converter=_pid, metavar="PID")]
+"""The number of a process."""
+Line = Annotated[str, Parameter(metavar="TEXT")]
+"""A line of words, which the door bounds."""
 Digest = Annotated[str, Parameter(metavar="HEX")]
 """A SHA-256, 64 hex digits."""
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """A switch that has no opposite."""
+
+
+def moment_text(text: str) -> str:
+    """The moment that a time means, as the log writes times; one without a zone is this machine's.
+
+    Raises:
+        ValueError: it is none; the text says what was expected.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip()).astimezone(UTC)
+        return time_text(round(moment.timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected {MOMENT_EXPECTED}") from None
 
 
 def since_text(text: str, now: datetime) -> str:
@@ -75,8 +107,7 @@ def since_text(text: str, now: datetime) -> str:
         seconds = parse_duration(text)
     except UnitError:
         try:
-            moment = datetime.fromisoformat(text.strip()).astimezone(UTC)
-            return time_text(round(moment.timestamp() * 1000))
-        except (ValueError, OverflowError):
+            return moment_text(text)
+        except ValueError:
             raise ValueError(f"expected {SINCE_EXPECTED}") from None
     return time_text(max(0, round(now.timestamp() * 1000) - seconds * 1000))

@@ -81,6 +81,8 @@ EVENTS = (
     e.JobStopped(JOB, "it was stopped before it started"),
     e.CommandFailed("cmd-1", "Prompt", "INTERNAL", "it broke", "send it again"),
     e.AgentRevoked(HOLDER, "lab"),
+    e.DeviceHeldV1("hold-1", "gpu-0", "GPU-0", True, False, "2026-10-20T22:00:00.000Z", "maintenance"),
+    e.DeviceReleasedV1("hold-1", "gpu-0", "GPU-0", "ended"),
 )
 
 

@@ -231,3 +231,23 @@ def test_a_table_elsewhere_is_plain_and_whole(capsys: pytest.CaptureFixture[str]
     assert lines[0] == "Things"
     assert lines[1].split() == ["One", "Two"]
     assert lines[2].startswith("x" * 200 + "...(300 characters)")
+
+
+def test_what_the_owner_holds_is_shown_and_nothing_where_nothing_is(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    held = {"hold": "hold-1", "device": "gpu-0", "until": None, "reason": None, "now": True}
+    door.answers[STATUS] = (
+        200,
+        answer(holds=[held, {**held, "device": "cpu", "reason": "mine", "now": False}]),
+    )
+    lines = cli("status").out.splitlines()
+    at = lines.index("Held by you")
+    shown = [re.split(r"  +", line.strip()) for line in lines[at + 1 : at + 4]]
+    assert shown == [
+        ["Device", "Until", "Reason", "What runs there"],
+        ["gpu-0", "best-peer release", "none", "ends"],
+        ["cpu", "best-peer release", "mine", "runs on"],
+    ]
+    door.answers[STATUS] = 200, answer()
+    assert "Held" not in cli("status").out

@@ -1,0 +1,118 @@
+"""What the owner is told of holds: who is affected before, and what came of it after (F29)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from peer.cli.show import dicts, local_time, safe, short_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MAX_LINES: Final = 20
+"""Workloads that are shown one by one."""
+
+Json = dict[str, Any]
+
+
+def say_before(answer: Json, *, now: bool) -> None:
+    """Who will be affected, as the door sees it before anything is held."""
+    devices = names(str(each.get("id")) for each in dicts(answer.get("devices")))
+    work = dicts(answer.get("work"))
+    if not work:
+        print(f"Nothing runs on {devices}.")
+        return
+    print(f"On {devices} now, which {'ends' if now else 'runs on'}:")
+    for each in work[:MAX_LINES]:
+        print(f"  {_workload(each)}")
+    if len(work) > MAX_LINES:
+        print(f"  and {len(work) - MAX_LINES} more; best-peer status shows all")
+
+
+def say_held(answer: Json, *, now: bool) -> None:
+    """What is held, and what came of what runs there."""
+    held = dicts(answer.get("held"))
+    devices = [str(each.get("device")) for each in held]
+    reason = f" ({safe(held[0]['reason'])})" if held and held[0].get("reason") else ""
+    verb = "takes" if len(devices) == 1 else "take"
+    print(f"Held: {names(devices)} {verb} no new work until {until_words(held)}{reason}.")
+    work = dicts(answer.get("work"))
+    running = [str(each) for each in answer.get("still_running", ())]
+    starting = [each for each in work if now and not each.get("started")]
+    ended = [each for each in work if each.get("started") and str(each.get("workload")) not in running]
+    if now and ended:
+        print(f"Ended, and their holders told: {_ids(ended)}.")
+    elif ended:
+        print(f"Runs on: {_ids(ended)}.")
+    if running:
+        print(f"Still running: {names(map(short_id, running))}. The peer goes on trying to end it.")
+    if starting:
+        print(f"Not started yet: {_ids(starting)}. It ends as soon as it starts, if this holds then.")
+
+
+def say_released(released: Sequence[Json], holds: Sequence[Json]) -> None:
+    """What takes work again, and what is held still."""
+    if released:
+        devices = [str(each.get("device")) for each in released]
+        print(f"Released: {names(devices)} {'takes' if len(devices) == 1 else 'take'} work again.")
+    else:
+        print("Nothing was held.")
+    if holds:
+        print(f"Held still: {names(str(each.get('device')) for each in holds)}.")
+
+
+def show_holds(holds: Sequence[Json]) -> None:
+    """The holds that stand, as a table; nothing where there is none."""
+    from peer.cli.tables import Column, table
+
+    if not holds:
+        return
+    table(
+        "Held by you",
+        [
+            Column("Device"),
+            Column("Until", gives=True, least=10),
+            Column("Reason", gives=True, least=10),
+            Column("What runs there"),
+        ],
+        (
+            [
+                str(each.get("device")),
+                until_words([each]),
+                str(each.get("reason") or "none"),
+                "ends" if each.get("now") else "runs on",
+            ]
+            for each in holds
+        ),
+        "",
+    )
+
+
+def until_words(held: Sequence[Json]) -> str:
+    """When a hold ends by itself, in this machine's zone, or by whom."""
+    until = held[0].get("until") if held else None
+    if until is None:
+        return "best-peer release"
+    try:
+        return local_time(datetime.fromisoformat(str(until)))
+    except (ValueError, OverflowError):
+        return safe(until, 40)
+
+
+def names(devices: Iterable[str]) -> str:
+    """Names in a sentence: `gpu-0, gpu-1 and cpu`."""
+    *most, last = [safe(each, 64) for each in devices] or ["no device"]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _ids(work: Iterable[Json]) -> str:
+    return names(short_id(str(each.get("workload"))) for each in work)
+
+
+def _workload(each: Json) -> str:
+    key = each.get("name")
+    whose = f"key {safe(key, 64)}" if key else f"holder {short_id(str(each.get('holder')))}"
+    starting = "" if each.get("started") else ", not started yet"
+    what, device = safe(each.get("what"), 80), safe(each.get("device"), 64)
+    return f"{short_id(str(each.get('workload')))}  {what} on {device}, {whose}{starting}"
