@@ -156,7 +156,7 @@ _TABLE: Final = (
         "restart Docker (systemctl restart docker), which sets them again",
     ),
     _Known(
-        r"^network \S+ not found|network \S+ is ambiguous",
+        r"network \S+ not found|network \S+ is ambiguous",
         "the peer's network was removed, or made again, while it was being started",
         "send the command again",
     ),

@@ -5,6 +5,7 @@ Whoever may run an open job would else reach the engines past the peer's door. B
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ _MASQUERADE: Final = "com.docker.network.bridge.enable_ip_masquerade"
 _MTU: Final = "com.docker.network.driver.mtu"
 _LONGEST_MTU: Final = 5
 _IN_USE: Final = (403, 409)
+_GONE: Final = re.compile(r"(^|: )network \S+ not found")
 
 logger = logging.getLogger("best_peer.runtime")
 
@@ -160,4 +162,4 @@ class OwnNetwork:
 
 def is_network_gone(error: EngineError) -> bool:
     """Whether an engine refused a container because its network is not there."""
-    return error.status == 404 and error.message.startswith("network ") and "not found" in error.message
+    return error.status == 404 and _GONE.search(error.message) is not None

@@ -13,8 +13,9 @@ import pytest
 
 from adapters.runtime.docker.client import DockerClient
 from adapters.runtime.docker.endpoint import unix_endpoint
+from adapters.runtime.docker.faults import EngineError
 from adapters.runtime.docker.labels import INSTANCE
-from adapters.runtime.docker.networks import OwnNetwork
+from adapters.runtime.docker.networks import OwnNetwork, is_network_gone
 from adapters.runtime.port import StartFailed
 from tests.support.docker.bed import DockerBed
 from tests.support.docker.kernel import do
@@ -150,6 +151,20 @@ async def test_what_is_on_it_reaches_other_machines(world: DockerWorld) -> None:
 
     assert ended.output == ("192.0.2.1",)
     assert "Network is unreachable" in boxed.output[-1]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_gone"),
+    [
+        ("network bp-p-1 not found", True),
+        ("failed to set up container networking: network bp-p-1 not found", True),
+        ("No such image: registry.test/network@sha256:00", False),
+        ("No such container: bp-p-1-job-1", False),
+    ],
+)
+def test_engines_old_and_new_say_that_it_is_gone(message: str, is_gone: bool) -> None:
+    assert is_network_gone(EngineError(404, message)) is is_gone
+    assert not is_network_gone(EngineError(500, message))
 
 
 async def test_a_box_needs_none(docker_bed: DockerBed, world: DockerWorld) -> None:
