@@ -1,6 +1,10 @@
 """The program ``best-peer``."""
 
+import os
+import signal
 import sys
+import threading
+from types import FrameType
 
 DONE = 0
 INTERRUPTED = 130
@@ -14,6 +18,7 @@ def main() -> int:
         The exit code: 0 done, 1 refused or invalid, 2 the system stands in the way.
     """
     try:
+        _leave_quietly_on_interrupt()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 # A terminal that knows no "…" gets it escaped, rather than ending the command.
@@ -24,7 +29,33 @@ def main() -> int:
         return carry_out(_run)
     except KeyboardInterrupt:
         # A peer that has not begun to serve loses nothing.
-        return INTERRUPTED if sys.argv[1:] else DONE
+        return _interrupted()
+    finally:
+        _heed_interrupts()
+
+
+def _leave_quietly_on_interrupt() -> None:
+    """While it is being loaded Ctrl-C ends it at once.
+
+    An exception may come up anywhere in what is loaded, and some of that makes another error of it.
+    """
+    first = threading.current_thread() is threading.main_thread()
+    if first and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a handler is given
+    os._exit(_interrupted())
+
+
+def _interrupted() -> int:
+    return INTERRUPTED if sys.argv[1:] else DONE
+
+
+def _heed_interrupts() -> None:
+    """From here a command ends by an exception, and puts away what it had begun."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run() -> int | None:
@@ -44,6 +75,7 @@ def _run() -> int | None:
         return None
     from peer.cli.app import run
 
+    _heed_interrupts()
     return run(arguments)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from peer.cli.outcome import Failed, leave_stdout
 from peer.folder import DataFolder
@@ -13,15 +13,22 @@ from peer.logs import ROOT, configure_logging
 from peer.notify import notify
 from peer.settings import Settings
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 logger = logging.getLogger(f"{ROOT}.peer")
 
 
 def serve() -> None:
     """Serve this machine's door, with the settings of the environment, until SIGINT or SIGTERM."""
-    # Until the peer itself listens for it, SIGTERM ends it as Ctrl-C does: nothing is lost, so no failure.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        _serve()
+    # Until the peer itself listens for them, and once it has stopped: nothing is lost, so no failure.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+    _serve()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a handler is given
+    os._exit(0)
 
 
 def _serve() -> None:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import peer.cli.serve
 from actors.messages.times import time_text
-from peer.cli.serve import serve
 from peer.door.server import bind
+from peer.folder import DataFolder
 from tests.peer.cli.conftest import SECONDS
 from tests.support.agents import DEVICE_GRANT
 from tests.support.peers import PeerProcess, environment
@@ -306,17 +305,51 @@ def test_a_signal_ends_it_as_done(served: PeerProcess, number: signal.Signals) -
     assert not (served.data / "door.json").exists()
 
 
-def test_a_signal_before_it_serves_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> None:
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("the signal had no effect")
+_SIGNALLED_WHILE = """
+import signal, sys
 
-    monkeypatch.setattr(peer.cli.serve, "_serve", interrupted)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        serve()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class Named:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(number)  # an exception here would become another
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            type("Loading", (), {"inside": Named()})
+
+module, number = sys.argv.pop(1), signal.Signals(int(sys.argv.pop(1)))
+sys.meta_path.insert(0, Finder())
+from peer.__main__ import main
+
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("peer.cli.outcome", signal.SIGINT),
+        ("peer.cli.serve", signal.SIGINT),
+        ("peer.lifecycle", signal.SIGINT),
+        ("peer.lifecycle", signal.SIGTERM),
+        ("quart", signal.SIGINT),
+        ("quart", signal.SIGTERM),
+    ],
+)
+def test_a_signal_before_it_serves_is_no_failure(tmp_path: Path, module: str, number: signal.Signals) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED_WHILE, module, str(number.value)],
+        env=environment(tmp_path),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS * 3,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    assert not (tmp_path / "peer" / "door.json").exists()
+    with DataFolder.open(tmp_path / "peer"):
+        pass  # nothing of it is in the way of another
 
 
 def test_nobody_reading_its_line_is_no_reason_to_end() -> None:
