@@ -176,6 +176,7 @@ async def test_the_text_is_the_one_that_was_asked_for(
     answer = await client.get(PATH, headers=headers)
     assert answer.headers["content-type"] == expected
     assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["vary"] == "Accept, Authorization, X-Api-Key"
     read_answer(answer)
     head = await client.head(PATH, headers=headers)
     assert (head.status_code, head.content) == (200, b"")
@@ -229,7 +230,8 @@ async def test_a_driver_that_hangs_holds_a_scrape_up_for_so_long_and_no_longer(
             await trio.testing.wait_all_tasks_blocked()
             assert answers == []
             mock_clock.jump(0.1)
-        assert len(answers) == 3
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(answers) == 3
         page = read_answer(answers[0])
         assert page.value("best_peer_hardware_readable") == 0
         assert not [name for name in page.series if name.startswith("best_peer_device_")]
