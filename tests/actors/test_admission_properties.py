@@ -145,7 +145,8 @@ class Admissions(RuleBasedStateMachine):
         self.number = 0
         self.held = False
         self.breaks = 0
-        self.new_key(share=None, deployments=None, jobs=None, accelerators_only=False, expires=False)
+        for share, count in ((None, None), (4, None), (None, 1)):
+            self.new_key(share, deployments=count, jobs=count, accelerators_only=False, expires=False)
 
     def _patched(self) -> Disk:
         patch = pytest.MonkeyPatch()
@@ -186,10 +187,13 @@ class Admissions(RuleBasedStateMachine):
 
     @rule(
         orders=st.lists(ORDERS, min_size=1, max_size=5),
+        one_key=st.booleans(),
         disk=st.sampled_from(["fine", "fine", "fine", "slow"]),
     )
-    def order_together(self, orders: list[Order], disk: Behaviour) -> None:
+    def order_together(self, orders: list[Order], one_key: bool, disk: Behaviour) -> None:
         """All are made ready before the first is admitted; some senders leave."""
+        if one_key:
+            orders = [attrs.evolve(order, key=orders[0].key) for order in orders]
         self._order(orders, disk)
 
     @rule(orders=st.lists(ORDERS, min_size=1, max_size=4), disk=st.sampled_from(["full", "broken"]))
