@@ -4,6 +4,7 @@ The owner's watch writes it. It outlives a restart of that actor, as what it was
 restart of the peer begins anew, since the log would otherwise say when the owner sits at their machine.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from actors.rules.busy import Load, Thresholds, Use, Why, use_after
@@ -23,10 +24,9 @@ class Occupied:
         use = self._uses.get(device_uuid)
         return use is not None and use.is_busy
 
-    def why(self, device_uuid: str) -> Why | None:
-        """What makes a busy card so, for its owner's eyes alone."""
-        use = self._uses.get(device_uuid)
-        return None if use is None or not use.is_busy else use.why
+    def reasons(self) -> Mapping[str, Why]:
+        """What makes each busy card so, for its owner's eyes alone."""
+        return {card: use.why for card, use in self._uses.items() if use.is_busy and use.why is not None}
 
     def observe(self, device_uuid: str, load: Load, now: float, thresholds: Thresholds) -> None:
         """A card was read, at `now` on a monotonic clock."""

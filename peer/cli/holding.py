@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 20
 """Workloads that are shown one by one."""
 
+USED_BY: Final = {"memory": "hold much of its memory", "utilisation": "use much of its compute"}
+
 Json = dict[str, Any]
 
 
@@ -60,6 +62,18 @@ def say_released(released: Sequence[Json], holds: Sequence[Json]) -> None:
         print("Nothing was held.")
     if holds:
         print(f"Held still: {names(str(each.get('device')) for each in holds)}.")
+
+
+def show_used(used: Any, devices: Sequence[Json]) -> None:
+    """The cards that take no work since others than the peer use them, a line each."""
+    ids = {str(each.get("uuid")): str(each.get("id")) for each in devices}
+    reasons = used.items() if isinstance(used, dict) else ()
+    for card, why in reasons:
+        what = USED_BY.get(str(why), safe(why, 40))
+        device = safe(ids.get(str(card), card), 64)
+        print(f"{device} takes no new work: programs that are not the peer's {what}.")
+    if reasons:
+        print()
 
 
 def show_holds(holds: Sequence[Json]) -> None:

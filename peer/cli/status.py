@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from peer.cli.cards import devices_table, driver_lines, programs_table
-from peer.cli.holding import show_holds
+from peer.cli.holding import show_holds, show_used
 from peer.cli.options import Flag
 from peer.cli.place import data_folder
 from peer.cli.show import dicts, local_time_of_ms, pairs, print_json
@@ -58,6 +58,7 @@ def _show(answer: Json) -> None:
     devices = dicts(answer.get("devices"))
     devices_table(devices)
     programs_table(dicts(answer.get("cards")), devices)
+    show_used(answer.get("busy"), devices)
     show_holds(dicts(answer.get("holds")))
     workloads = answer.get("workloads", {})
     _deployments(dicts(workloads.get("deployments")), names)

@@ -46,6 +46,7 @@ class Admin:
             {
                 **hardware,
                 "cards": await cards_report(door.house),
+                "busy": self.holds.used(),
                 "endpoint": door.endpoint,
                 "data": str(door.data),
                 "holds": self.holds.standing(),

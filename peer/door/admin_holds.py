@@ -97,6 +97,10 @@ class HoldsAdmin:
         now = time_text(self._house.clock.now_ms())
         return [_hold(each) for each in self._house.store.world.holds if each.stands_at(now)]
 
+    def used(self) -> dict[str, str]:
+        """Cards that their owner uses, by UUID, each with what shows it: for the owner's eyes alone."""
+        return dict(self._house.occupied.reasons())
+
     def _until(self, asked: HoldRequest) -> int | None:
         if asked.until is not None and asked.seconds is not None:
             raise Refusal("INVALID_HOLD", "a hold ends at a time or after a while; send until or seconds")

@@ -248,9 +248,11 @@ async def test_nothing_anywhere_says_that_the_owner_uses_the_card(
         {"state": "free"},
         {"state": "free"},
     ]
+    assert watched.house.occupied.reasons() == {FIRST.uuid: "memory"}, "for the owner's eyes"
     watched.gpu.hold(FIRST.uuid)
     await watched.reads(70)
     assert not watched.is_busy()
+    assert watched.house.occupied.reasons() == {}
     assert [record for record in caplog.records if record.name.startswith("best_peer")] == []
     assert watched.house.store.world.events_told == {}
 

@@ -196,6 +196,8 @@ class PeerProcess:
     https: bool = False
     process: subprocess.Popen[str] | None = None
     door: DoorRecord | None = None
+    ready_line: str = ""
+    """What it printed once its door was open."""
     _port: int = 0
 
     @property
@@ -245,6 +247,7 @@ class PeerProcess:
         finally:
             hangs.cancel()
         assert "is serving its door" in line, self.log.read_text()
+        self.ready_line = line
         self.door = DoorRecord.read(self.data / "door.json")
         return self
 

@@ -233,6 +233,12 @@ def test_a_table_elsewhere_is_plain_and_whole(capsys: pytest.CaptureFixture[str]
     assert lines[2].startswith("x" * 200 + "...(300 characters)")
 
 
+def test_a_card_that_its_owner_uses_says_to_them_by_what(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[STATUS] = 200, answer(busy={"GPU-gone": "memory"})
+    words = "GPU-gone takes no new work: programs that are not the peer's hold much of its memory."
+    assert words in cli("status").out.splitlines()
+
+
 def test_what_the_owner_holds_is_shown_and_nothing_where_nothing_is(
     door: FakeDoor, cli: Callable[..., Ran]
 ) -> None:
