@@ -14,7 +14,7 @@ from actors.log.journal import Batch, JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.messages.commands import PullImage
 from actors.rules.refusal import Refusal
-from actors.state.keys import Key, KeyRecord, Revoked
+from actors.state.keys import Approved, Key, KeyRecord, Revoked, Withdrawn
 from actors.store import Store
 from adapters.clock.port import Clock
 
@@ -26,18 +26,20 @@ class RevokedKeys:
     Args:
         keys: those it closed.
         closed_before: those that were closed already and left work running, which ends now.
+        withdrawn: approvals whose agents had not fetched their keys, and get none now.
         kept: False where the disk did not keep it: after a restart the keys open again, and work that has not
             ended by then runs on. The peer goes on trying to keep it.
     """
 
     keys: tuple[Key, ...]
     closed_before: tuple[Key, ...]
+    withdrawn: tuple[Approved, ...]
     kept: bool
 
 
 @attrs.frozen(eq=False)
 class _Wish:
-    """That a key be closed, and what the disk has said to it.
+    """That a key be closed or an approval withdrawn, and what the disk has said to it.
 
     Args:
         record: what is to be written.
@@ -45,7 +47,7 @@ class _Wish:
         reopens: whether the key would open again without it.
     """
 
-    record: Revoked
+    record: Revoked | Withdrawn
     batch: Batch[KeyRecord] | None
     reopens: bool
 
@@ -61,19 +63,20 @@ class _Wish:
 class KeyEnds:
     """The keys of one door as they close."""
 
-    def __init__(self, store: Store, clock: Clock, closed: Callable[[str], None]) -> None:
+    def __init__(self, store: Store, clock: Clock, closed: Callable[[str | None], None]) -> None:
         """Args:
 
         store: keeps the keys.
         clock: wall time, for when they closed.
-        closed: called with the holder whose key has just closed, or whose work is to end now.
+        closed: called with the holder whose key has just closed, or whose work is to end now; with None as an
+            approval is withdrawn.
         """
         self._store = store
         self._clock = clock
         self._closed = closed
         self._wishes: dict[str, _Wish] = {}
-        """By holder, until they are seen to be kept. Not in the fold: that is made from the disk whenever the
-        log is opened."""
+        """By holder, or by the digest of a device code, until they are seen to be kept. Not in the fold: that
+        is made from the disk whenever the log is opened."""
 
     def is_closing(self, holder: str) -> bool:
         """Whether a key was closed that the disk may still call open."""
@@ -88,7 +91,8 @@ class KeyEnds:
         """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
 
         With `ends_work` also what keys of that name left running that were taken or given back before.
-        Cancelling the wait loses the answer alone.
+        Whoever was approved under the name and has not fetched a key gets none. Cancelling the wait loses the
+        answer alone.
 
         Raises:
             Refusal: UNKNOWN_KEY.
@@ -97,7 +101,8 @@ class KeyEnds:
         # One that the disk did not keep is revoked again, so that this writes it.
         keys = [k for k in named if k.revoked_ms is None or self.is_closing(k.holder)]
         closed = [k for k in named if k not in keys and self._has_work(k.holder)]
-        if not keys and not (closed and ends_work):
+        unfetched = [a for a in self._store.ring.approvals() if a.name == name_or_holder]
+        if not keys and not unfetched and not (closed and ends_work):
             raise _nothing_to_revoke(name_or_holder, is_known=bool(named), has_work=bool(closed))
         if not ends_work:
             closed = []
@@ -107,8 +112,9 @@ class KeyEnds:
             self._close(Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work))
             for key in (*keys, *closed)
         ]
+        wishes += [self._withdraw(Withdrawn(device_digest=a.device_digest, at_ms=now)) for a in unfetched]
         kept = [await _was_kept(wish) for wish in wishes]
-        return RevokedKeys(tuple(keys), tuple(closed), all(kept))
+        return RevokedKeys(tuple(keys), tuple(closed), tuple(unfetched), all(kept))
 
     async def was_kept(self, holder: str) -> bool:
         """Wait until the disk has said whether it kept that a key was closed, and what it said."""
@@ -149,7 +155,7 @@ class KeyEnds:
         key = self._store.ring.get(record.holder)
         reopens = key is not None and key.revoked_ms is None
         before = self._wishes.get(record.holder)
-        if before is not None and not before.is_kept:
+        if before is not None and not before.is_kept and isinstance(before.record, Revoked):
             # One record says both.
             ends_work = record.ends_work or before.record.ends_work
             record = msgspec.structs.replace(before.record, ends_work=ends_work)
@@ -158,11 +164,20 @@ class KeyEnds:
         wish = self._wishes[record.holder] = self._put(record, reopens=reopens)
         return wish
 
-    def _fold(self, record: Revoked) -> None:
+    def _withdraw(self, record: Withdrawn) -> _Wish:
+        self._fold(record)
+        wish = self._wishes[record.device_digest] = self._put(record, reopens=False)
+        return wish
+
+    def _fold(self, record: Revoked | Withdrawn) -> None:
+        if isinstance(record, Withdrawn):
+            self._store.ring.withdraw(record.device_digest)
+            self._closed(None)
+            return
         self._store.ring.close(record.holder, record.at_ms, ends_work=record.ends_work, by=record.by)
         self._closed(record.holder)
 
-    def _put(self, record: Revoked, *, reopens: bool) -> _Wish:
+    def _put(self, record: Revoked | Withdrawn, *, reopens: bool) -> _Wish:
         try:
             return _Wish(record, self._store.keys.put(record), reopens)
         except JournalUnavailable:

@@ -67,13 +67,15 @@ class Waiting:
 class Registrar:
     """Decides on the loop, without a checkpoint between look and change; waits only for the disk."""
 
-    def __init__(self, store: Store, clock: Clock, approver: Approver, closed: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, approver: Approver, closed: Callable[[str | None], None]
+    ) -> None:
         """Args:
 
         store: keeps the keys.
         clock: wall time, for when keys end.
         approver: who may approve, and what is granted.
-        closed: called with the holder whose key has just closed, or whose work is to end now.
+        closed: as `KeyEnds` has it.
         """
         self._store = store
         self._clock = clock
@@ -281,7 +283,11 @@ class Registrar:
         return await self._issue(approved, code)
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
-        """As `KeyEnds.revoke`."""
+        """As `KeyEnds.revoke`; the codes of what is withdrawn are denied."""
+        for approved in self._store.ring.approvals():
+            code = self._codes.by_device(approved.device_digest)
+            if code is not None and approved.name == name_or_holder:
+                self._codes.end(code, "denied")
         return await self.ends.revoke(name_or_holder, ends_work=ends_work)
 
     async def give_back(self, holder: str) -> Key:

@@ -146,8 +146,9 @@ def _put_together(
     )
     streams = Streams(store)
 
-    def closed(holder: str) -> None:
-        streams.end_all(holder, "the key has closed")
+    def closed(holder: str | None) -> None:
+        if holder is not None:
+            streams.end_all(holder, "the key has closed")
         wake_revoker(house)
 
     registrar = Registrar(store, clock, AdminTokenApprover(folder.admin_token), closed)

@@ -122,6 +122,13 @@ class Approved(msgspec.Struct, tag="approved", tag_field="record", kw_only=True)
     address: str | None = None
 
 
+class Withdrawn(msgspec.Struct, tag="withdrawn", tag_field="record", kw_only=True):
+    """An approval was taken back before its device had fetched its key."""
+
+    device_digest: str
+    at_ms: int
+
+
 class Revoked(msgspec.Struct, tag="revoked", tag_field="record", kw_only=True):
     """A key was taken or given back. `ends_work`: what it runs must end."""
 
@@ -138,7 +145,7 @@ class WorkEnded(msgspec.Struct, tag="work-ended", tag_field="record", kw_only=Tr
     at_ms: int
 
 
-KeyRecord = Issued | Approved | Revoked | WorkEnded
+KeyRecord = Issued | Approved | Withdrawn | Revoked | WorkEnded
 
 REMEMBERED_CODES: Final = 1024
 """Used codes kept, the latest, so that a second approval learns of it, across restarts too."""
@@ -168,6 +175,8 @@ class KeyRing:
             case Approved():
                 self._approved[record.device_digest] = record
                 self._used.pop(record.user_code, None)
+            case Withdrawn(device_digest=device):
+                self.withdraw(device)
             case Revoked(holder=holder, at_ms=at_ms, by=by, ends_work=ends_work):
                 self.close(holder, at_ms, ends_work=ends_work, by=by)
             case WorkEnded(holder=holder, at_ms=at_ms):
@@ -180,6 +189,10 @@ class KeyRing:
             self._used[approved.user_code] = None
             if len(self._used) > REMEMBERED_CODES:
                 del self._used[next(iter(self._used))]
+
+    def withdraw(self, device_digest: str) -> None:
+        """Take an approval back: its device gets nothing. Also before the disk has kept it."""
+        self._approved.pop(device_digest, None)
 
     def close(self, holder: str, at_ms: int, *, ends_work: bool, by: Closer = "owner") -> None:
         """Close a key at once; also before the disk has kept it (F13). What is closed stays as it was."""

@@ -77,7 +77,9 @@ def _waiting(waiting: Json) -> None:
     is_approved = waiting.get("state") == "approved"
     print(f"{code}  {'approved, and its agent has not come for its key' if is_approved else 'waits for you'}")
     pairs(Waiting.read(waiting).lines())
-    if not is_approved:
+    if is_approved:
+        print(f"  best-peer revoke {safe(waiting.get('name'))} takes that back.")
+    else:
         print(f"  best-peer approve {code} lets it in, best-peer deny {code} turns it away.")
     print()
 

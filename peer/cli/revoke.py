@@ -15,9 +15,9 @@ MAX_NAME = 256
 def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
     """Take a key back: from now on it opens nothing, and what it runs ends.
 
-    Every open key of that name is taken back. What keys of that name left running that were taken or given
-    back before ends as well. Exits 2 where the disk did not keep it: the key is closed until
-    the peer starts again.
+    Every open key of that name is taken back; who was approved under it and has not come for a key gets none.
+    What keys of that name left running that were taken or given back before ends as well. Exits 2 where the
+    disk did not keep it: the key is closed until the peer starts again.
 
     Args:
         name: The connection's name, or the holder id that best-peer keys shows.
@@ -38,20 +38,21 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
 
     answer = trio.run(ask)
     taken, closed = answer.get("revoked", ()), answer.get("closed_before", ())
+    withdrawn = answer.get("withdrawn", ())
     for key in taken:
         print(f"Taken back: {_key(key)}. It opens nothing any more.")
+    for each in withdrawn:
+        code, whose = safe(each.get("user_code")), safe(each.get("name"))
+        print(f"Withdrawn: {code} ({whose}). Its agent had not come for its key, and gets none.")
     for key in closed:
         print(f"Closed before: {_key(key)}. What it left running ends now.")
-    running = [safe(each) for each in answer.get("still_running", ())]
-    if keep_running:
-        print("What it runs is left running.")
-    elif running:
-        print(f"Still running: {', '.join(running)}. The peer goes on trying to end it.")
-    else:
-        print("Nothing of it runs any more.")
+    if taken or closed:  # under a key that was not fetched nothing ever ran
+        print(_work(answer, keep_running=keep_running))
     if answer.get("kept") is False:
         until = "the key is closed only until the peer starts again"
-        if not taken:
+        if not taken and not closed:
+            until = "once the peer starts again, the agent could still fetch its key"
+        elif not taken:
             until = "what still runs is ended only until the peer starts again"
         say(
             f"best-peer: the disk did not keep this: {until}; free room on the disk and run the same revoke "
@@ -59,6 +60,16 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
         )
         return SYSTEM
     return None
+
+
+def _work(answer: dict[str, Any], *, keep_running: bool) -> str:
+    """What becomes of what ran under the keys."""
+    if keep_running:
+        return "What it runs is left running."
+    running = [safe(each) for each in answer.get("still_running", ())]
+    if running:
+        return f"Still running: {', '.join(running)}. The peer goes on trying to end it."
+    return "Nothing of it runs any more."
 
 
 def _key(key: dict[str, Any]) -> str:

@@ -130,6 +130,7 @@ class KeysAdmin:
         return json_answer(
             {
                 "revoked": [{"name": k.name, "holder": k.holder} for k in revoked.keys],
+                "withdrawn": [{"name": a.name, "user_code": a.user_code} for a in revoked.withdrawn],
                 "closed_before": [{"name": k.name, "holder": k.holder} for k in revoked.closed_before],
                 "kept": revoked.kept,
                 "still_running": running,

@@ -207,6 +207,7 @@ def test_who_waits_comes_first_with_what_to_do(door: FakeDoor, cli: Callable[...
         "",
         "LMNP-QRST  approved, and its agent has not come for its key",
         *lines[10:16],
+        "  best-peer revoke lab takes that back.",
         "",
         "Nobody is let in.",
     ]

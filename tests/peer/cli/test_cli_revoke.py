@@ -64,6 +64,20 @@ def test_what_a_key_left_running_that_was_closed_before_is_ended(
     assert "what still runs is ended only until the peer starts again" in ran.line
 
 
+def test_who_was_approved_and_had_not_come_gets_nothing(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    withdrawn = [{"name": "lab", "user_code": "BCDF-GHJK"}]
+    door.answers[REVOKE] = answer(revoked=[], withdrawn=withdrawn)
+    ran = cli("revoke", "lab")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "Withdrawn: BCDF-GHJK (lab). Its agent had not come for its key, and gets none.\n"
+    door.answers[REVOKE] = answer(revoked=[], withdrawn=withdrawn, kept=False)
+    ran = cli("revoke", "lab")
+    assert ran.code == 2
+    assert "once the peer starts again, the agent could still fetch its key" in ran.line
+    door.answers[REVOKE] = answer(withdrawn=withdrawn)
+    assert cli("revoke", "lab").out.splitlines()[-1] == "Nothing of it runs any more."
+
+
 def test_its_work_may_be_left_running(door: FakeDoor, cli: Callable[..., Ran]) -> None:
     door.answers[REVOKE] = answer(keep_running=True)
     ran = cli("revoke", "h-one", "--keep-running")

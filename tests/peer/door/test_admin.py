@@ -119,10 +119,10 @@ async def test_an_approval_that_the_disk_does_not_keep_is_none(
 ) -> None:
     begun = await begin(door.client())
 
-    async def fail(record: Any) -> None:
+    def fail(record: Any) -> None:
         raise JournalUnavailable("the log is not written")
 
-    monkeypatch.setattr(door.peer.house.store.keys, "append", fail)
+    monkeypatch.setattr(door.peer.house.store.keys, "put", fail)
     assert code(await door.approve(begun["user_code"]), 503) == "LOG_UNAVAILABLE"
     monkeypatch.undo()
     assert (await door.approve(begun["user_code"])).status_code == 200
@@ -135,7 +135,13 @@ async def test_a_revoke_closes_keys_and_streams_and_ends_the_work(door: OpenDoor
     async with first.stream() as one, second.stream() as two, other.stream() as rest:
         answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
         assert [each["holder"] for each in answer.pop("revoked")] == [first.holder, second.holder]
-        assert answer == {"closed_before": [], "kept": True, "still_running": [], "keep_running": False}
+        assert answer == {
+            "closed_before": [],
+            "withdrawn": [],
+            "kept": True,
+            "still_running": [],
+            "keep_running": False,
+        }
         # A stream may still tell what was told before its key closed.
         while await one.next() is not None:
             pass
@@ -195,6 +201,7 @@ async def test_a_later_revoke_ends_what_a_closed_key_left_running(door: OpenDoor
     assert answer == {
         "revoked": [],
         "closed_before": [{"name": "lab", "holder": agent.holder}],
+        "withdrawn": [],
         "kept": True,
         "still_running": [],
         "keep_running": False,

@@ -197,6 +197,51 @@ async def test_who_waits_is_told_and_who_was_let_in_and_did_not_come(
         assert await waiting(door) == []
 
 
+async def test_an_approval_is_taken_back_before_its_key_is_fetched(tmp_path: Path) -> None:
+    """Its owner saw whom they had let in, and could do nothing until the agent had come."""
+    async with open_door(tmp_path) as door:
+        begun, other = await begin(door.client(), "lab"), await begin(door.client(), "office")
+        for each in (begun, other):
+            assert (await door.approve(each["user_code"])).status_code == 200
+        answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
+        assert answer["withdrawn"] == [{"name": "lab", "user_code": begun["user_code"]}]
+        assert (answer["revoked"], answer["kept"]) == ([], True)
+        assert flat(await poll(door.client(), begun["device_code"])) == "access_denied"
+        assert code(await door.approve(begun["user_code"]), 409) == "CODE_DENIED"
+        assert code(await door.admin("POST", "revoke", json={"name": "lab"}), 404) == "UNKNOWN_KEY"
+        assert [w["name"] for w in (await listed(door))["waiting"]] == ["office"]
+    async with open_door(tmp_path) as door:
+        assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"
+        again = await begin(door.client(), "office")
+        await door.approve(again["user_code"])
+        answer = (await door.admin("POST", "revoke", json={"name": "office"})).json()
+        assert [w["user_code"] for w in answer["withdrawn"]] == [other["user_code"], again["user_code"]]
+        assert flat(await poll(door.client(), other["device_code"])) == "invalid_grant"
+    async with open_door(tmp_path) as door:
+        for each in (other, again):
+            assert flat(await poll(door.client(), each["device_code"])) == "invalid_grant"
+
+
+async def test_an_approval_whose_end_the_disk_did_not_keep_is_taken_back_once_it_does(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.revoker.RETRY_SECONDS", 0.005)
+    async with open_door(tmp_path) as door:
+        begun = await begin(door.client(), "lab")
+        await door.approve(begun["user_code"])
+        disk.full.add("keys.jsonl")
+        assert (await door.admin("POST", "revoke", json={"name": "lab"})).json()["kept"] is False
+        assert flat(await poll(door.client(), begun["device_code"])) == "access_denied"
+        disk.full.clear()
+
+        async def is_kept() -> bool:
+            return b"withdrawn" in (door.peer.folder.path / "keys.jsonl").read_bytes()
+
+        await until(is_kept)
+    async with open_door(tmp_path) as door:
+        assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"
+
+
 async def test_a_restart_forgets_what_waited_was_denied_or_ran_out_and_says_so(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
