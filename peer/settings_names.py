@@ -34,7 +34,9 @@ LATER: Final = frozenset(
 )
 """Settings whose feature is not in this release: set, they are told to have no effect yet."""
 
-INSTALLER: Final = frozenset({"BEST_PEER_INSTALL_DIR", "BEST_PEER_VERSION"})
+INSTALLER: Final = frozenset(
+    {"BEST_PEER_INSTALL_DIR", "BEST_PEER_PYTHON", "BEST_PEER_SOURCE", "BEST_PEER_VERSION"}
+)
 """What the installer reads and the peer does not."""
 
 
