@@ -141,9 +141,15 @@ class Registrar:
         codes = self._codes.waiting()
         known = {code.device_digest for code in codes}
         # What was approved before a restart is known from the disk alone.
-        earlier = [a for a in self._store.ring.approvals() if a.device_digest not in known]
+        earlier = [
+            approved
+            for approved in self._store.ring.approvals()
+            if approved.device_digest not in known
+            and self._codes.ended(approved.device_digest) is None
+            and not self._is_late(approved)
+        ]
         return (
-            *(self._approved_before(a) for a in earlier if not self._is_late(a)),
+            *(self._approved_before(approved) for approved in earlier),
             *(self._waiting(code) for code in codes),
         )
 

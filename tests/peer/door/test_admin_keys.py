@@ -190,11 +190,21 @@ async def test_who_waits_is_told_and_who_was_let_in_and_did_not_come(
         ]
         await door.admin("POST", "deny", json={"user_code": first["user_code"]})
         assert [w[0] for w in await waiting(door)] == [second["user_code"]]
+        mock_clock.jump(599)
+        third = await begin(door.client(), "late")
+        await door.approve(third["user_code"])
+        mock_clock.jump(1)
+        assert [w[0] for w in await waiting(door)] == [third["user_code"]], "the second has run out"
     clock.advance(120 * SECOND)
     async with open_door(tmp_path, clock=clock) as door:
-        assert await waiting(door) == [(second["user_code"], "approved", 480)]
+        # Its ten minutes are counted by the wall clock from its approval now.
+        assert await waiting(door) == [(w["user_code"], "approved", 480) for w in (second, third)]
         assert (await poll(door.client(), second["device_code"])).status_code == 200
+        assert await waiting(door) == [(third["user_code"], "approved", 480)]
+    clock.advance(481 * SECOND)
+    async with open_door(tmp_path, clock=clock) as door:
         assert await waiting(door) == []
+        assert flat(await poll(door.client(), third["device_code"])) == "invalid_grant"
 
 
 async def test_an_approval_is_taken_back_before_its_key_is_fetched(tmp_path: Path) -> None:
