@@ -7,9 +7,18 @@ server's health is looked at.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import attrs
+import trio
+
+if TYPE_CHECKING:
+    from tests.support.rawhttp import Wire
+
+LEFT = (trio.BrokenResourceError, trio.ClosedResourceError)
+"""What a wire raises whose other end has gone."""
 
 
 class Move(Enum):
@@ -42,6 +51,27 @@ class Case:
     def data(self) -> bytes:
         """All its bytes: what the mutator starts from."""
         return b"".join(s.data if isinstance(s, Drip) else s for s in self.steps if not isinstance(s, Move))
+
+
+async def play(wire: Wire, steps: tuple[Step, ...]) -> bytes:
+    """Take the steps as far as the server lets; returns what was read on the way."""
+    read = b""
+    for step in steps:
+        if isinstance(step, bytes):
+            await wire.try_send(step)
+        elif isinstance(step, Drip):
+            for byte in step.data:
+                await wire.try_send(bytes([byte]))
+        elif step is Move.READ:
+            read += await wire.receive()
+        elif step is Move.HALF_CLOSE:
+            with suppress(*LEFT):
+                await wire.half_close()
+        elif step is Move.RESET:
+            wire.reset()
+        else:
+            wire.close()
+    return read
 
 
 HOST = b"Host: door\r\n"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import socket
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.agents import envelope
-from tests.support.peers import MODEL_BYTES, PeerProcess, listen
+from adapters.clock.fake import FakeClock
+from tests.support.agents import begin, envelope, poll
+from tests.support.answers import flat
+from tests.support.peers import MODEL_BYTES, PeerProcess, listen, open_door
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 DEPLOY = {"model": "small", "engine": "llamacpp", "memory_bytes": MODEL_BYTES}
@@ -80,13 +84,64 @@ def test_a_client_that_reads_nothing_does_not_hold_up_the_stop(peer: PeerProcess
         sent = envelope(peer.endpoint, "DeployModel", DEPLOY)
         assert client.post("/commands", json=sent).status_code == 201
         deployment = listen(client, sent["id"], until="DeploymentReady")[-1]["data"]["deployment"]
-        text = "word " * 6000
+        text = "word " * 3000
         for number in range(150):
             prompt = {"deployment": deployment, "messages": [{"role": "user", "content": text}]}
             sent = envelope(peer.endpoint, "Prompt", prompt, correlationid=f"prompt-{number}")
             assert client.post("/commands", json=sent).status_code == 201
     assert peer.stop() == 0  # bounded: it would never come
     stalled.close()
+
+
+def test_a_thousand_idle_clients_do_not_hold_up_the_stop(peer: PeerProcess) -> None:
+    """hyperium/hyper#2787, in numbers: and meanwhile the next one is served."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(1000, hard // 2 - 100)
+    assert count >= 500, f"this system gives a process {hard} descriptors, too few for the test"
+    where = urlsplit(peer.endpoint)
+    idle: list[socket.socket] = []
+    try:
+        for number in range(count):
+            idle.append(socket.create_connection((where.hostname, where.port), timeout=20))
+            if number % 4 == 0:  # the others say nothing at all
+                idle[-1].sendall(b"GET /nowhere HTTP/1.1\r\nHost: door\r\n\r\n")
+                assert b"404" in idle[-1].recv(65536)
+        key = peer.sign_in()
+        with peer.client(**{"x-api-key": key}) as client:
+            assert client.get("/commands").status_code == 200
+        assert peer.stop() == 0
+        for connection in idle:
+            assert connection.recv(65536) == b"", "told nothing, and closed"
+    finally:
+        for connection in idle:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_second_signal_ends_a_stop_that_waits_for_a_client(peer: PeerProcess) -> None:
+    """hyperium/hyper#2787, as its owner sees it who will not wait."""
+    where = urlsplit(peer.endpoint)
+    with socket.create_connection((where.hostname, where.port), timeout=20) as busy:
+        head = b"POST /oauth/device HTTP/1.1\r\nHost: door\r\nContent-Length: 9\r\nExpect: 100-continue\r\n"
+        busy.sendall(head + b"Content-Type: application/x-www-form-urlencoded\r\n\r\n")
+        assert busy.recv(65536).startswith(b"HTTP/1.1 100"), "its view waits for the body"
+        peer.send(signal.SIGTERM)
+        assert comes_true(lambda: "stopping on SIGTERM" in peer.log.read_text())
+        peer.send(signal.SIGTERM)
+        assert peer.wait() == 130
+    peer.start()  # nothing of it is in the way
+    assert peer.stop() == 0
+
+
+def comes_true(holds: Callable[[], bool]) -> bool:
+    """Look for something that another process does; whether it came within a bound."""
+    end = time.monotonic() + 10
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_order_breaks_nothing(peer: PeerProcess) -> None:
@@ -108,3 +163,21 @@ def test_a_client_that_leaves_in_the_middle_of_its_order_breaks_nothing(peer: Pe
         assert told.count("DeploymentStarted") == 1
     assert peer.stop() == 0
     assert not re.search("ERROR|Traceback", peer.log.read_text())
+
+
+async def test_a_clock_that_jumps_ends_no_stream_and_no_sign_in(tmp_path: Path) -> None:
+    """gpustack/gpustack#1577: a machine whose clock was wrong counted as lost."""
+    clock = FakeClock()
+    async with open_door(tmp_path, clock=clock) as door:
+        agent = await door.sign_in()
+        begun = await begin(door.client())
+        async with agent.stream() as stream:
+            for hours in (3, -6, 3):
+                clock.advance(hours * 3_600_000)
+                told = flat(await poll(door.client(), begun["device_code"]))
+                assert told in ("authorization_pending", "slow_down")
+                deployment = await door.deploy(agent)
+                assert (await stream.until("DeploymentReady"))[-1]["data"]["deployment"] == deployment
+                correlation = await agent.command("UndeployModel", {"deployment": deployment})
+                assert (await stream.until("Undeployed"))[-1]["correlationid"] == correlation
+        assert (await door.approve(begun["user_code"])).status_code == 200

@@ -15,8 +15,8 @@ import trio
 
 from peer.door.limits import Limits
 from tests.support.doorapps import Flood, quart_app, reply, ticking
-from tests.support.hostile import CASES, GOOD, HELLO, Case, Drip, Move, Step, chunked, post
-from tests.support.rawhttp import HANG, Door, Pki, Wire, serving
+from tests.support.hostile import CASES, GOOD, HELLO, LEFT, Case, Drip, Move, Step, chunked, play, post
+from tests.support.rawhttp import HANG, Door, Pki, serving
 
 if TYPE_CHECKING:
     from peer.door.http1 import AsgiApp
@@ -36,7 +36,6 @@ PATIENT = Limits(
 STATUS = re.compile(rb"HTTP/1\.1 ([2-5]\d\d) ")
 OURS = {400, 408, 413, 414, 431, 501, 503, 505}
 """Statuses that only the server's own refusals have here."""
-LEFT = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 def target_app() -> AsgiApp:
@@ -59,27 +58,6 @@ def target_app() -> AsgiApp:
             await quart(scope, receive, send)
 
     return app
-
-
-async def play(wire: Wire, steps: tuple[Step, ...]) -> bytes:
-    """Take the steps as far as the server lets; returns what was read on the way."""
-    read = b""
-    for step in steps:
-        if isinstance(step, bytes):
-            await wire.try_send(step)
-        elif isinstance(step, Drip):
-            for byte in step.data:
-                await wire.try_send(bytes([byte]))
-        elif step is Move.READ:
-            read += await wire.receive()
-        elif step is Move.HALF_CLOSE:
-            with suppress(*LEFT):
-                await wire.half_close()
-        elif step is Move.RESET:
-            wire.reset()
-        else:
-            wire.close()
-    return read
 
 
 async def assert_well(door: Door) -> None:
