@@ -22,6 +22,7 @@ from tests.support.bench import (
     replay,
     starting,
     streams,
+    tenants,
 )
 from tests.support.bench.bench import Bench
 from tests.support.bench.child import ROOT
@@ -45,6 +46,10 @@ ROWS: dict[str, tuple[Callable[[Bench], list[Line]], str]] = {
         "jobs and deployments against the same calls made bare, on a Docker engine of its own (root)",
     ),
     "actors": (crowds.measure, "ten thousand actors against bare Trio tasks"),
+    "crowd": (
+        tenants.measure,
+        "authentication, admission and metrics among 1,000 keys and 200 workloads against one of each",
+    ),
     "start": (starting.measure, "the program's start against an import, and its idling"),
 }
 

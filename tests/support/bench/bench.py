@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,10 @@ class Door:
         """An answer's JSON; NotMeasured where it is no success."""
         return self._call("GET", path)
 
+    def text(self, path: str) -> str:
+        """An answer's body as it stands; NotMeasured where it is no success."""
+        return self._ask("GET", path).decode()
+
     def send(self, kind: str, data: dict[str, Any]) -> str:
         """Send a command; its correlation id."""
         name = str(uuid.uuid4())
@@ -95,6 +99,9 @@ class Door:
         return next(str(entry["dataschema"]) for entry in listed if entry["commandType"] == kind)
 
     def _call(self, method: str, path: str, body: bytes = b"") -> Any:
+        return json.loads(self._ask(method, path, body))
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             headers = {"X-Api-Key": self.key, "Content-Type": "application/json"}
@@ -105,7 +112,7 @@ class Door:
             connection.close()
         if answer.status >= 300:
             raise NotMeasured(f"{method} {path}: {answer.status} {text[:400].decode()}")
-        return json.loads(text)
+        return text
 
 
 @attrs.frozen
@@ -155,11 +162,21 @@ class Bench:
         return self._million
 
     @contextmanager
-    def served(self, data: Path | None = None, **settings: str) -> Iterator[Served]:
-        """A peer that serves from `data`, a fresh folder without; on the fake runtime unless told."""
+    def served(
+        self, data: Path | None = None, prepare: Callable[[Path], None] | None = None, /, **settings: str
+    ) -> Iterator[Served]:
+        """A peer that serves from `data`, a fresh folder without; on the fake runtime unless told.
+
+        Args:
+            data: a folder that may have a past, but no keys.
+            prepare: puts more into it, once it has the key of the door that is handed out.
+            settings: more `BEST_PEER_*` variables.
+        """
         home = self.folder("peer")
         folder = data or home / "data"
         key = write_key(folder, self.grant)
+        if prepare is not None:
+            prepare(folder)
         chosen = {"BEST_PEER_GPU": "none", "BEST_PEER_RUNTIME": "fake", **settings}
         environment = plain_environment(home, **chosen)
         child = Child.start(["tests.support.bench.served", str(folder)], home, environment=environment)

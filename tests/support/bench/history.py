@@ -77,6 +77,18 @@ def write_key(data: Path, grant: Grant | None = None) -> str:
     return secret
 
 
+def write_keys(data: Path, count: int, grant: Grant) -> list[str]:
+    """Give a data folder that has a key `count` more, each of a holder of its own; their secrets."""
+    secrets_made = [f"bp_{secrets.token_urlsafe(32)}" for _ in range(count)]
+    issued = time.time_ns() // 1_000_000
+    with (data / "keys.jsonl").open("ab") as file:
+        for number, secret in enumerate(secrets_made):
+            key = Key(holder=f"h-tenant{number:014d}", name=f"tenant-{number}", grant=grant, issued_ms=issued)
+            record = Issued(key=key, digest=digest(secret), device_digest=digest(f"none-{number}"))
+            file.write(msgspec.json.encode(record) + b"\n")
+    return secrets_made
+
+
 def write_history(data: Path, facts: int, *, commands: bool = True) -> History:
     """Write `facts` facts, whole blocks, as day files that end now, and their commands as accepted.
 

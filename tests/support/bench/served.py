@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -110,6 +111,15 @@ class Questions:
             engine.asked.clear()
         return {}
 
+    async def authenticate(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Look a `secret` up `count` times; the seconds it took."""
+        await trio.lowlevel.checkpoint()
+        look, secret = self._peer.registrar.authenticate, question["secret"]
+        begun = time.perf_counter()
+        for _ in range(question["count"]):
+            look(secret)
+        return {"seconds": time.perf_counter() - begun}
+
     async def server(self, _: dict[str, Any]) -> dict[str, Any]:
         """How the server's clients fared."""
         await trio.lowlevel.checkpoint()
@@ -127,6 +137,7 @@ class Questions:
             "tell": self.tell,
             "hold": self.hold,
             "release": self.release,
+            "authenticate": self.authenticate,
             "server": self.server,
         }
 
