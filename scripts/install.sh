@@ -346,6 +346,7 @@ switch() {
 
 # sweep: removes versions but this one, the one before it, and any that a program still runs from.
 sweep() {
+  [ "$OLD" != "$NEW" ] || return 0
   for folder in "$SHARE"/*/; do
     folder=${folder%/}
     case $folder in "$NEW" | "$OLD" | "$SHARE/*") continue ;; esac
