@@ -17,9 +17,6 @@ __all__ = ["CardUse", "Owned", "attribution", "owned_processes"]
 HOST = "cpu"
 """The UUID of the device that is no card: the machine's processor."""
 
-AT_ONCE = 8
-"""Workloads that are looked at side by side: a container engine is asked for each."""
-
 SECONDS = 3.0
 """Whose a program is that is not known by then stays unknown."""
 
@@ -34,7 +31,7 @@ class Owned:
     """
 
     untold: set[str]
-    by_pid: dict[int, str] = attrs.field(factory=dict)
+    by_pid: Mapping[int, str]
 
 
 async def attribution(house: House) -> Uses:
@@ -47,34 +44,37 @@ async def attribution(house: House) -> Uses:
     return await house.looks.now(partial(_look, house))
 
 
-async def owned_processes(house: House, workloads: Iterable[str]) -> Owned:
-    """Ask for the processes of workloads; one that has none it can be told by is untold."""
-    owned = Owned(set(workloads))
-    turns = trio.CapacityLimiter(AT_ONCE)
+async def owned_processes(
+    house: House, workloads: Iterable[str], among: frozenset[int] | None = None
+) -> Owned:
+    """Ask for the processes of workloads; one that has none it can be told by is untold.
 
-    async def look(workload: str) -> None:
-        async with turns:
-            try:
-                pids = await house.runtime.processes(workload)
-            except RuntimeUnavailable:
-                return
-            if pids:
-                owned.untold.discard(workload)
-                owned.by_pid.update(dict.fromkeys(pids, workload))
-
+    Args:
+        house: whose workloads.
+        workloads: which must be told.
+        among: the processes that are meant; None is every one.
+    """
+    found: Mapping[str, frozenset[int]] = {}
     with trio.move_on_after(SECONDS):
-        async with trio.open_nursery() as nursery:
-            for workload in tuple(owned.untold):
-                nursery.start_soon(look, workload)
-    return owned
+        try:
+            found = await house.runtime.all_processes(among)
+        except RuntimeUnavailable:
+            found = {}
+    # Also of one that no fact knows any more: it is the peer's until it has ended.
+    return Owned(
+        untold={one for one in workloads if one not in found},
+        by_pid={pid: workload for workload, pids in found.items() for pid in pids},
+    )
 
 
 async def _look(house: House) -> Uses:
     listed, devices = await _driver(house)
     pids = frozenset(one.pid for found in listed.values() for one in found or ())
     workloads = _on_cards(house)
-    # After the driver was asked: a workload's new process is then known to be its.
-    owned = await owned_processes(house, (one.id for one in workloads))
+    owned = Owned(set(), {})
+    if pids or workloads:
+        # After the driver was asked: a workload's new process is then known to be its.
+        owned = await owned_processes(house, [one.id for one in workloads], pids)
     programs = await house.gpu.programs(pids) if pids else {}
     if programs is None:
         # The driver may number them in another way than what runs them: one that is not found may be there.

@@ -1,6 +1,6 @@
 """What the workloads that run use of their devices' memory now, for admission (F18)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import trio
 
@@ -45,12 +45,16 @@ async def device_uses(house: House) -> Mapping[str, int]:
     return found
 
 
-async def _of_host(house: House, workloads: Iterable[str]) -> Mapping[str, int]:
+async def _of_host(house: House, workloads: Collection[str]) -> Mapping[str, int]:
     owned = await owned_processes(house, workloads)
+    pids: dict[str, set[int]] = {}
+    for pid, workload in owned.by_pid.items():
+        pids.setdefault(workload, set()).add(pid)
     found: dict[str, int] = {}
-    for workload in set(owned.by_pid.values()):
-        pids = frozenset(pid for pid, whose in owned.by_pid.items() if whose == workload)
-        held = await house.gpu.host_memory(pids)
-        if held is not None:
-            found[workload] = held
+    for workload in workloads:
+        # One that runs and has no process is about to end, or cannot be told.
+        if workload in pids:
+            held = await house.gpu.host_memory(frozenset(pids[workload]))
+            if held is not None:
+                found[workload] = held
     return found

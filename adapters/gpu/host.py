@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from adapters.gpu.port import Api, Device, DeviceProcess, GpuState, Program
+from adapters.pids import are_the_machines
 
 KIB: Final = 1024
 LEAST_SECONDS: Final = 0.2
@@ -25,9 +26,6 @@ MAX_FILE: Final = 1024 * 1024
 """Bytes read of one kernel file; a machine with very many cores says much of each."""
 
 _HELD: Final = (b"RssAnon:", b"RssShmem:")
-
-MACHINES_PIDS: Final = "pid:[4026531836]"
-"""The name of the pid namespace in which a machine's drivers number processes (PROC_PID_INIT_INO)."""
 
 _STATE: Final = 0
 _START: Final = 19
@@ -73,7 +71,7 @@ class HostGpu:
         return {}
 
     async def programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
-        """From /proc; None where there is none, or it numbers a container's processes alone."""
+        """From /proc; None where that does not tell of the machine's processes."""
         return await trio.to_thread.run_sync(self._programs, pids, limiter=self._thread)
 
     async def host_memory(self, pids: frozenset[int]) -> int | None:
@@ -86,10 +84,7 @@ class HostGpu:
         return GpuState("none")
 
     def _programs(self, pids: frozenset[int]) -> Mapping[int, Program] | None:
-        try:
-            if os.readlink(self.proc / "self/ns/pid") != MACHINES_PIDS:
-                return None
-        except OSError:
+        if not are_the_machines(self.proc):
             return None
         found = ((pid, self._program(pid)) for pid in pids)
         return {pid: program for pid, program in found if program is not None}

@@ -6,7 +6,7 @@ methods at its end are what the world does to a program: end it, let it write, r
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, Literal
@@ -193,6 +193,11 @@ class FakeRuntime:
     def follow(self, workload: str) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
         """What a program writes, from its first byte to its end."""
         return self._follow(workload)
+
+    async def all_processes(self, among: frozenset[int] | None = None) -> Mapping[str, frozenset[int]]:
+        """Of all that run and are any process."""
+        found = {name: await self.processes(name) for name in tuple(self._programs)}
+        return {name: pids if among is None else pids & among for name, pids in found.items() if pids}
 
     async def processes(self, workload: str) -> frozenset[int]:
         """Pids that no process of the host has; one a program unless it was told otherwise."""

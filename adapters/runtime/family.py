@@ -8,7 +8,7 @@ made a session of their own. Another peer's processes bear another instance id a
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,27 @@ def members(instance: str, workload: str, session: int | None) -> list[int]:
             continue
         if stat.session == session or _workload_of(pid, instance) == workload:
             found.append(pid)
+    return found
+
+
+def all_members(
+    instance: str, sessions: Mapping[int, str], among: Iterable[int] | None = None
+) -> dict[str, list[int]]:
+    """Every living process of this peer's workloads, by workload, in one sweep.
+
+    Args:
+        instance: the peer's own id.
+        sessions: whose each session is that a program leads, of those whose number is surely its own.
+        among: the processes to look at; None is every one.
+    """
+    found: dict[str, list[int]] = {}
+    for pid in _pids() if among is None else among:
+        stat = read_stat(pid)
+        if stat is None:
+            continue
+        workload = sessions.get(stat.session) or _workload_of(pid, instance)
+        if workload is not None:
+            found.setdefault(workload, []).append(pid)
     return found
 
 

@@ -280,6 +280,19 @@ class Runtime(Protocol):
         """
         ...
 
+    async def all_processes(self, among: frozenset[int] | None = None) -> Mapping[str, frozenset[int]]:
+        """The processes of all that runs, by the host's pids, in one go however many workloads there are.
+
+        One that is not there does not run, or its processes cannot be told from another program's.
+
+        Args:
+            among: look at these processes alone; what runs and has none of them is there with none.
+
+        Raises:
+            RuntimeUnavailable: that is not to be known now.
+        """
+        ...
+
     async def processes(self, workload: str) -> frozenset[int]:
         """A workload's processes by the host's pids; empty when none runs, or they are another program's.
 

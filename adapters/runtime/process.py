@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from adapters.runtime import family, output
+from adapters.runtime.identity import HAS_PROC
 from adapters.runtime.oom import OomKills, oom_kills
 from adapters.runtime.port import (
     RECORDS,
@@ -174,6 +175,13 @@ class ProcessRuntime:
         """The ids of all workloads of this peer's instance that left a folder or a process."""
         return await self._run(self._kept)
 
+    async def all_processes(self, among: frozenset[int] | None = None) -> Mapping[str, frozenset[int]]:
+        """Of every workload that has a folder, and of what dead ones left; none where there is no /proc."""
+        if not HAS_PROC:
+            return {}
+        watched = tuple(self._watched.items())
+        return await self._run(lambda: self._all_processes(watched, among))
+
     async def processes(self, workload: str) -> frozenset[int]:
         """The program and what it started; empty where the system has no /proc."""
         watched = await self._look(workload)
@@ -181,6 +189,14 @@ class ProcessRuntime:
             return frozenset()
         session = None if watched.adopted else watched.identity.pid
         return frozenset(await self._run(lambda: family.members(self.instance, workload, session)))
+
+    def _all_processes(
+        self, watched: Iterable[tuple[str, Watched]], among: frozenset[int] | None
+    ) -> dict[str, frozenset[int]]:
+        own = ((name, one) for name, one in watched if not one.adopted and one.is_running())
+        sessions = {one.identity.pid: name for name, one in own}
+        found = family.all_members(self.instance, sessions, among)
+        return {name: frozenset(found.get(name, ())) for name in {*self._names(), *found}}
 
     async def _until_dead(self, watched: Watched) -> None:
         folder = self._folder(watched.record.workload)

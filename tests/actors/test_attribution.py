@@ -1,5 +1,6 @@
 """Whose the programs on a card are, and when that is not to be known."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -81,10 +82,10 @@ async def test_a_number_that_somebody_else_has_by_now_is_not_the_peers(tmp_path:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.inner, name)
 
-        async def processes(self, workload: str) -> frozenset[int]:
+        async def all_processes(self, among: frozenset[int] | None) -> Mapping[str, frozenset[int]]:
             if self.is_armed:
                 gpu.others[7] = Program(5000, "another")
-            return await self.inner.processes(workload)
+            return await self.inner.all_processes(among)
 
     made: list[Meanwhile] = []
 

@@ -107,15 +107,23 @@ class Containers:
 
     async def listed(self) -> dict[str, str]:
         """The state (`running`, `created`, `exited`, ...) of every workload that has a container."""
+        return {name: str(row.get("State")) for name, row in (await self._rows()).items()}
+
+    async def running(self) -> dict[str, str]:
+        """The id of every container that runs, by its workload."""
+        rows = await self._rows()
+        return {name: str(row.get("Id")) for name, row in rows.items() if row.get("State") == "running"}
+
+    async def _rows(self) -> dict[str, Mapping[str, Any]]:
         params: Parameters = {"all": 1, "filters": json.dumps({"label": [f"{INSTANCE}={self.instance}"]})}
         rows = await self.client.call("GET", "/containers/json", params=params, most_bytes=MAX_LIST)
-        states: dict[str, str] = {}
+        found: dict[str, Mapping[str, Any]] = {}
         for row in rows or ():
             for name in row.get("Names") or ():
                 workload = workload_of(row.get("Labels") or {}, name, self.instance)
                 if workload is not None:
-                    states[workload] = str(row.get("State"))
-        return states
+                    found[workload] = row
+        return found
 
     async def create(self, workload: str, body: Mapping[str, Any]) -> str:
         """Make a container under the workload's name; its id. Dropped, it may be made all the same.

@@ -6,7 +6,7 @@ which containers this object started, and which it asked to end.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
@@ -25,6 +25,7 @@ from adapters.runtime.docker.info import EngineInfo, examine
 from adapters.runtime.docker.labels import HOLDER, PORT, SECRET, detail_of
 from adapters.runtime.docker.networks import OwnNetwork
 from adapters.runtime.docker.output import Chunks, Nothing, read_tail
+from adapters.runtime.docker.pids import processes_of_all
 from adapters.runtime.docker.probe import PROBE, probe
 from adapters.runtime.docker.starting import RunsAlready, Starter, unavailable
 from adapters.runtime.docker.watch import Watch
@@ -222,6 +223,13 @@ class DockerRuntime:
     def follow(self, workload: str) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
         """What a container writes, out and error apart, to its end."""
         return self._follow(workload)
+
+    async def all_processes(self, among: frozenset[int] | None = None) -> Mapping[str, frozenset[int]]:
+        """Of every container that runs: by their control groups, and the engine's word where those hide."""
+        try:
+            return await processes_of_all(self._containers, among)
+        except DockerFault as fault:
+            raise RuntimeUnavailable(str(fault)) from fault
 
     async def processes(self, workload: str) -> frozenset[int]:
         """The container's processes by the host's pids; empty when it does not run."""

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from adapters.gpu.fake import FakeGpu, cpu_device, cuda_device
-from adapters.gpu.host import MACHINES_PIDS, HostGpu, boot_ticks
+from adapters.gpu.host import HostGpu, boot_ticks
 from adapters.gpu.port import Device, Program
+from adapters.pids import MACHINES
 
 MIB = 1024**2
 GIB = 1024**3
@@ -39,7 +40,8 @@ class Kernel:
         self.write("proc/self/cgroup", "0::/\n")
         self.gpu = HostGpu(folder / "proc", folder / "groups")
         (folder / "proc/self/ns").mkdir()
-        self.name_pids(MACHINES_PIDS)
+        self.name_pids(MACHINES)
+        self.run(1, "init", 1)
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -207,6 +209,10 @@ async def test_a_container_that_numbers_its_own_processes_knows_no_others(
     kernel.name_pids("pid:[4026532900]")
 
     assert await kernel.gpu.programs(frozenset({7})) is None
+    kernel.name_pids(MACHINES)
+    assert await kernel.gpu.programs(frozenset({7})) == {7: Program(4100, "inside")}
+    (kernel.folder / "proc/1/stat").unlink()
+    assert await kernel.gpu.programs(frozenset({7})) is None, "others' processes are hidden (hidepid)"
     assert await HostGpu(tmp_path / "none").programs(frozenset({7})) is None
 
 

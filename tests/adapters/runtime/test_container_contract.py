@@ -140,9 +140,12 @@ async def test_a_container_has_processes_while_it_runs(world: DockerWorld | Fake
     assert mine
     assert others
     assert not mine & others
+    assert await runtime.all_processes() == {"dep-1": mine, "dep-2": others}
+    assert await runtime.all_processes(mine) == {"dep-1": mine, "dep-2": frozenset()}
     await world.end(handle, 0)
     await runtime.wait("dep-1")
     assert await runtime.processes("dep-1") == frozenset()
+    assert set(await runtime.all_processes()) == {"dep-2"}
     await world.end(other, 0)
 
 

@@ -506,6 +506,16 @@ async def test_a_programs_processes_are_it_and_what_it_started(
     assert len(found) == 2
     again = ProcessRuntime(tmp_path, runtime.instance)
     assert await again.processes(handle.workload) == found, "after a restart too"
+    other = await runtime.start(puppet("dep-2"))
+    for one in (runtime, again):
+        everybody = await one.all_processes()
+        assert everybody[handle.workload] == found
+        assert everybody["dep-2"] == await one.processes("dep-2")
+        assert await one.all_processes(frozenset({seen["pid"], 1})) == {
+            handle.workload: {seen["pid"]},
+            "dep-2": frozenset(),
+        }
+    await runtime.stop(other.workload, grace_seconds=0)
     assert await runtime.processes("dep-9") == frozenset()
     await runtime.stop(handle.workload, grace_seconds=0)
     assert await runtime.processes(handle.workload) == frozenset()
