@@ -169,6 +169,50 @@ def test_an_operators_chain_is_pinned_at_its_leaf(data: Path, tmp_path: Path) ->
         assert door.requests == []
 
 
+def record_of(door: FakeDoor, certificate: Path, *pins: Path) -> None:
+    """Have the door's record say what it shows."""
+    before = DoorRecord.read(door.folder.door)
+    pems = tuple(context_pem(path) for path in pins)
+    DoorRecord(
+        endpoint="", listen=before.listen, certificate=str(certificate), pid=1, version="", pins=pems
+    ).write(door.folder.door)
+
+
+def context_pem(path: Path) -> str:
+    """The first certificate of a file."""
+    record = DoorRecord(endpoint="", listen=(), certificate=str(path), pid=1, version="")
+    (pem,) = _pins(record, path)
+    return pem
+
+
+@pytest.mark.parametrize("file", ["is gone", "is empty", "is already another's"])
+def test_what_the_door_recorded_is_trusted_while_its_file_is_replaced(
+    data: Path, tmp_path: Path, file: str
+) -> None:
+    served = own_certificate(tmp_path / "served")
+    with serve_door(data, served) as door:
+        path = tmp_path / "chain.pem"
+        if file == "is empty":
+            path.touch()
+        elif file == "is already another's":
+            path.write_bytes(own_certificate(tmp_path / "next").read_bytes())
+        record_of(door, path, served)
+        door.answers[STATUS] = 200, {}
+        assert ask(data) == {}
+        record_of(door, path, own_certificate(tmp_path / "stranger"))
+        with pytest.raises(Failed, match="does not show the certificate"):
+            ask(data)
+
+
+def test_a_door_that_changes_its_certificate_may_show_either(data: Path, tmp_path: Path) -> None:
+    old, new = own_certificate(tmp_path / "old"), own_certificate(tmp_path / "new")
+    for served in (old, new):
+        with serve_door(data, served) as door:
+            record_of(door, new, new, old)
+            door.answers[STATUS] = 200, {}
+            assert ask(data) == {}
+
+
 def test_a_certificate_past_its_end_is_still_the_peers(data: Path, tmp_path: Path) -> None:
     ended = datetime.now(UTC) - timedelta(days=1)
     with serve_door(data, chain(tmp_path, "peer.example", trustme.CA(), not_after=ended)) as door:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HASTY = attrs.evolve(QUICK, header_seconds=1.5, body_seconds=1.5, keep_alive_seconds=0.5, write_seconds=1.0)
 """For what only a deadline ends."""
 MANIFEST = b"/.well-known/best"
-PATHS = (b"/commands", b"/oauth/token", b"/admin/approve", MANIFEST)
+PATHS = (b"/commands", b"/oauth/token")
 
 
 def at(path: bytes, case: Case) -> Case:
