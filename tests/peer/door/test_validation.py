@@ -63,6 +63,26 @@ def _read(**changes: Any) -> Envelope:
     return found
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"id": ""}, "UndeployModel"),
+        ({"dataschema": "https://door.example/commands/undeploy-model/9.0"}, "UndeployModel"),
+        ({"data": {}}, "UndeployModel"),
+        ({"type": "MadeUp"}, None),
+        ({"type": None}, None),
+        ({"type": 7, "id": ""}, None),
+        ({"type": ["UndeployModel"]}, None),
+    ],
+)
+def test_what_is_refused_keeps_its_type_where_that_is_one_of_the_doors(
+    changes: dict[str, Any], named: str | None
+) -> None:
+    """For the counts of what is refused, in which nothing of a sender's own may stand."""
+    assert _refused(_command(**changes)).type == named
+    assert _refused(b"{").type is None
+
+
 def test_a_whole_command_is_read() -> None:
     envelope = _read()
     assert envelope.entry is _entry("UndeployModel")
