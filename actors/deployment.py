@@ -84,12 +84,12 @@ class DeploymentActor(WorkloadActor[Deployment]):
         # Also wakes the prompts that wait to learn where it is.
         self._house.addresses.withdraw(self._id)
 
-    def _given_up(self, deployment: Deployment, crash: BaseException) -> e.Event:
+    def _given_up(self, deployment: Deployment, crash: BaseException, note: str | UnsetType) -> e.Event:
         reason = f"this peer's own part of it kept failing: {named(crash)}"
         fix = "deploy the model again; the owner of the machine finds why in its log"
         if deployment.command in self._house.store.world.unfinished:
-            return e.DeploymentFailed(self._id, "INTERNAL", reason, fix)
-        return e.DeploymentEnded(self._id, f"{reason}; {fix}")
+            return e.DeploymentFailed(self._id, "INTERNAL", reason, fix, memory_note=note)
+        return e.DeploymentEnded(self._id, f"{reason}; {fix}", memory_note=note)
 
     async def _live(self, deployment: Deployment) -> None:
         engine = self._house.engines.get(deployment.engine)

@@ -57,10 +57,10 @@ def job_ended(stop: Accepted) -> Fact:
 class JobActor(WorkloadActor[Job]):
     """One job from its acceptance to its end."""
 
-    def _given_up(self, job: Job, crash: BaseException) -> e.Event:  # noqa: ARG002
+    def _given_up(self, job: Job, crash: BaseException, note: str | UnsetType) -> e.Event:  # noqa: ARG002
         reason = f"this peer's own part of it kept failing: {named(crash)}"
         fix = "run the job again; the owner of the machine finds why in its log"
-        return e.JobFailed(self._id, "INTERNAL", reason, fix)
+        return e.JobFailed(self._id, "INTERNAL", reason, fix, memory_note=note)
 
     def _find(self, world: World) -> Job | None:
         return world.jobs.get(self._id)

@@ -54,6 +54,15 @@ async def until_released(house: House, workload: Workload) -> str | None:
     )
 
 
+def not_waited_for(workload: Workload, *, is_gone: bool) -> str | None:
+    """What the end of a workload tells whose actor is given up: nobody is left to wait for its memory."""
+    if not is_gone:
+        return "its program could not be ended yet and may hold its memory; that is tried on"
+    if _is_on_card(workload):
+        return f"{workload.device} was not asked whether it has its memory back"
+    return None
+
+
 def _is_on_card(workload: Workload) -> bool:
     # What was never started never held anything.
     return workload.started and workload.device_uuid not in (None, HOST)

@@ -17,7 +17,7 @@ from actors.kernel.mailbox import Mailbox
 from actors.messages import events as e
 from actors.messages.commands import Accepted
 from actors.messages.envelope import Fact
-from actors.release import until_released
+from actors.release import not_waited_for, until_released
 from actors.state.workloads import Deployment, Job
 from actors.state.world import World
 
@@ -52,7 +52,8 @@ class WorkloadActor(ABC, Generic[W]):
         stopped = True
         if workload is not None:
             stopped = await stop_or_sweep(self._house, self._id)
-            await self._tell(workload, self._given_up(workload, crash))
+            note = not_waited_for(workload, is_gone=stopped) or UNSET
+            await self._tell(workload, self._given_up(workload, crash, note))
             self._leave()
         await self._complete_ends(workload)
         if stopped:
@@ -71,7 +72,7 @@ class WorkloadActor(ABC, Generic[W]):
         """End it for good, then tell so."""
 
     @abstractmethod
-    def _given_up(self, workload: W, crash: BaseException) -> e.Event:
+    def _given_up(self, workload: W, crash: BaseException, note: str | UnsetType) -> e.Event:
         """Its last fact where this peer's own part of it kept failing."""
 
     @abstractmethod

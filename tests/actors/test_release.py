@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -10,8 +11,10 @@ import trio
 
 from actors.attribution import attribution
 from actors.house import Bounds
+from actors.kernel.child import Backoff
 from adapters.gpu.fake import GIB, FakeGpu, cpu_device, cuda_device
 from adapters.gpu.port import DeviceProcess, Program
+from tests.support.breaks import Breaks
 from tests.support.houses import HANG, MIB, Household, open_house
 
 if TYPE_CHECKING:
@@ -240,3 +243,28 @@ async def test_small_moves_of_what_no_program_holds_are_nobodys(tmp_path: Path) 
         house.gpu.put(attrs.evolve(CARD, memory_free_bytes=FREE - 200 * MIB))
         house.runtime.end(name, 0)
         assert "memory_note" not in (await house.told("JobFinished"))["data"]
+
+
+@pytest.mark.parametrize("method", ["processes", "stop"])
+async def test_a_workload_that_is_given_up_says_that_nobody_waited_for_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    monkeypatch.setattr(Backoff, "seconds", lambda self, attempt: 0.001)
+    breaks = Breaks()
+    wraps = {"wrap_runtime": breaks.around, "wrap_gpu": breaks.around}
+    async with open_house(tmp_path, gpu=gpu(), bounds=SOON, **wraps) as house:  # type: ignore[arg-type]
+        key = await house.key()
+        name = await house.running(key, memory_bytes=GIB, device="gpu-0")
+        breaks.always = method
+        await house.stop_job(key, name)
+        failed = await house.told("JobFailed")
+        note = failed["data"]["memory_note"]
+        assert note == (
+            "gpu-0 was not asked whether it has its memory back"
+            if method == "processes"
+            else "its program could not be ended yet and may hold its memory; that is tried on"
+        )
+        assert house.store.world.promised == {}
+        breaks.always = None
+        await house.until(lambda: not house.runtime.is_running(name))
