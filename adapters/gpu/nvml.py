@@ -15,6 +15,7 @@ import attrs
 import outcome
 import trio
 
+from adapters.gpu.changes import Changes
 from adapters.gpu.nvml_faults import NO_CARD, late_fault
 from adapters.gpu.nvml_library import Library
 from adapters.gpu.nvml_memory import Picture
@@ -74,6 +75,7 @@ class NvmlGpu:
     readings: int = attrs.field(default=0, init=False)
     _library: Library = attrs.field(factory=Library, init=False, repr=False)
     _picture: Picture = attrs.field(factory=Picture, init=False, repr=False)
+    _changes: Changes = attrs.field(factory=Changes, init=False, repr=False)
     _running: _Round | None = attrs.field(default=None, init=False)
     _wanted: set[_Kind] = attrs.field(factory=set, init=False)
     # Until when each card is left alone, by UUID.
@@ -92,7 +94,9 @@ class NvmlGpu:
         instances offers nothing.
         """
         sweep, late = await self._reading("devices", self.patience)
-        return self._picture.devices(sweep, late)
+        devices = self._picture.devices(sweep, late)
+        self._changes.note(devices, self.state, trio.current_time())
+        return devices
 
     async def processes(self) -> Mapping[str, Processes]:
         """What runs on each, by UUID; None where the driver does not say all of it.
