@@ -32,7 +32,7 @@ from actors.rules.images import check_image
 from actors.rules.pace import Pace
 from actors.rules.placement import place, place_job
 from actors.rules.refusal import Refusal
-from actors.rules.room import NOTHING_KNOWN
+from actors.rules.room import NOTHING_KNOWN, is_certain
 from actors.rules.shares import check_deployment, check_job
 from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Key
@@ -98,6 +98,8 @@ class Desk:
         again = self._retry(key, submission)
         if again is None:
             prepared = await self._prepare(key, submission.body)
+            if self._must_ask(prepared, submission.body):
+                prepared = await self._ask(prepared)
             again = self._retry(key, submission)  # somebody may have sent the same meanwhile
             if again is None:
                 again = self._admit(key, submission, prepared)
@@ -181,7 +183,21 @@ class Desk:
         return await self._look(engine)
 
     async def _look(self, engine: Engine | None = None) -> "_Prepared":
+        releases = self._store.world.releases
+        return _Prepared(engine, await self._house.gpu.devices(), None, releases)
+
+    def _must_ask(self, prepared: "_Prepared", body: Command) -> bool:
+        """Whether what the workloads use decides, or the devices have to be read again."""
+        if not isinstance(body, DeployModel | RunJob) or not prepared.devices:
+            return False
+        world = self._store.world
         # A reading that began before a promise came back may show memory that is free by now.
+        return prepared.releases != world.releases or not all(
+            is_certain(device, world, body.memory_bytes or 0) for device in prepared.devices
+        )
+
+    async def _ask(self, prepared: "_Prepared") -> "_Prepared":
+        """Read what the workloads use of their devices as well."""
         for _ in range(MOST_LOOKS):
             releases = self._store.world.releases
             # The devices last: see `room_on`.
@@ -189,7 +205,7 @@ class Desk:
             devices = await self._house.gpu.devices()
             if releases == self._store.world.releases:
                 break
-        return _Prepared(engine, devices, uses)
+        return _Prepared(prepared.engine, devices, uses, releases)
 
     async def _prepare_job(self, body: RunJob) -> "_Prepared":
         runtime = self._house.runtime
@@ -285,7 +301,7 @@ class Desk:
             devices=prepared.devices,
             grant=key.grant,
             world=world,
-            uses=prepared.uses,
+            uses=prepared.uses or NOTHING_KNOWN,
             availability=available_now(self._house, prepared.devices),
         )
         return _Decided(self._house.new_id("dep-"), device)
@@ -301,7 +317,7 @@ class Desk:
             devices=prepared.devices,
             grant=key.grant,
             world=world,
-            uses=prepared.uses,
+            uses=prepared.uses or NOTHING_KNOWN,
             availability=available_now(self._house, prepared.devices),
         )
         return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
@@ -320,9 +336,15 @@ class Desk:
 
 @attrs.frozen
 class _Prepared:
+    """What was read for a decision; `releases` is how often promises had come back before.
+
+    `uses` is None where nobody was asked: it would decide nothing.
+    """
+
     engine: Engine | None = None
     devices: tuple[Device, ...] = ()
-    uses: Mapping[str, int] = NOTHING_KNOWN
+    uses: Mapping[str, int] | None = None
+    releases: int = 0
 
 
 @attrs.frozen

@@ -53,6 +53,20 @@ def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOW
     return Room(None if total is None else total - world.promised.get(device.uuid, 0), by_driver)
 
 
+def is_certain(device: Device, world: World, memory_bytes: int) -> bool:
+    """Whether a device takes a promise of so many bytes, or does not, whatever its workloads use of it now.
+
+    They may use nothing of what they were promised, or all of it: where both say the same, nobody has to be
+    asked, which costs the more the more of them there are.
+    """
+    total, free = device.total_bytes, device.memory_free_bytes
+    if total is None or free is None:
+        return True
+    promised = world.promised.get(device.uuid, 0)
+    least, most = min(total, free) - promised, min(total - promised, free)
+    return memory_bytes <= least or memory_bytes > most
+
+
 def no_room(memory_bytes: int, rooms: Sequence[tuple[Device, Room]]) -> Refusal:
     """Why none of these devices takes a promise of so many bytes: the one with the most room is named."""
     best, most = max(rooms, key=lambda pair: pair[1].bytes)
