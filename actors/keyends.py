@@ -100,7 +100,8 @@ class KeyEnds:
         named = self._store.ring.named(name_or_holder)
         # One that the disk did not keep is revoked again, so that this writes it.
         keys = [k for k in named if k.revoked_ms is None or self.is_closing(k.holder)]
-        closed = [k for k in named if k not in keys and self._has_work(k.holder)]
+        working = self._working()
+        closed = [k for k in named if k.holder in working and k not in keys]
         unfetched = [a for a in self._store.ring.approvals() if a.name == name_or_holder]
         if not keys and not unfetched and not (closed and ends_work):
             raise _nothing_to_revoke(name_or_holder, is_known=bool(named), has_work=bool(closed))
@@ -183,14 +184,14 @@ class KeyEnds:
         except JournalUnavailable:
             return _Wish(record, None, reopens)
 
-    def _has_work(self, holder: str) -> bool:
-        """Whether anything runs under a key, or is fetched for it."""
+    def _working(self) -> set[str]:
+        """Holders under whose keys anything runs, or is fetched for them."""
         world = self._store.world
-        holding = world.holding(holder)
-        return bool(holding.deployments or holding.jobs) or any(
-            isinstance(accepted.body, PullImage) and accepted.holder == holder
-            for accepted in world.unfinished.values()
-        )
+        return {
+            *(deployment.holder for deployment in world.deployments.values()),
+            *(job.holder for job in world.jobs.values()),
+            *(a.holder for a in world.unfinished.values() if isinstance(a.body, PullImage)),
+        }
 
 
 async def _was_kept(wish: _Wish) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,6 +148,28 @@ def test_a_key_approved_with_nothing_said_is_the_owners_and_sees_all() -> None:
     plain = key()
     assert plain.sees_all
     assert not plain.is_tenant
+
+
+def test_records_of_an_earlier_peer_are_read_as_they_were_meant() -> None:
+    """Easily missed 30: an upgrade in place keeps credentials."""
+    lines = rb"""
+        {"record":"approved","device_digest":"d","user_code":"BCDF-GHJK","client_id":"c","name":"lab","grant":
+         {"scopes":["deploy"],"memory_bytes":1,"deployments":null,"jobs":null,"workspaces":8,
+          "expires_seconds":60,"open_jobs":false,"accelerators_only":true},"approved_ms":1,"agent_label":null,
+         "address":"127.0.0.1"};
+        {"record":"issued","key":{"holder":"h-1","name":"lab","grant":{"scopes":["deploy"],"memory_bytes":1},
+         "issued_ms":2,"expires_ms":60002},"digest":"secret","device_digest":"d"};
+        {"record":"revoked","holder":"h-1","at_ms":3,"by":"agent","ends_work":true};
+        {"record":"work-ended","holder":"h-1","at_ms":4}
+    """
+    decode = msgspec.json.Decoder(KeyRecord).decode
+    made = ring(*map(decode, lines.split(b";")))
+    found = made.by_digest("secret")
+    assert found is not None
+    assert (found.name, found.expires_ms, found.grant.memory_bytes) == ("lab", 60_002, 1)
+    assert made.ending_of("h-1") == Ending(3, "agent", ends_work=True, work_ended_ms=4)
+    assert made.approvals() == ()
+    assert made.was_used("BCDF-GHJK")
 
 
 holders = st.sampled_from(["h-1", "h-2", "h-3"])

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from tests.support.agents import Agent
 
-ROUTES = [("GET", "pending"), ("POST", "approve"), ("POST", "deny"), ("POST", "revoke"), ("GET", "status")]
+ROUTES = [
+    ("GET", "pending"),
+    ("POST", "approve"),
+    ("POST", "deny"),
+    ("POST", "revoke"),
+    ("GET", "keys"),
+    ("GET", "status"),
+]
 
 
 @pytest.fixture
