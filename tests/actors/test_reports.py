@@ -65,18 +65,22 @@ async def test_those_who_wait_for_a_slow_driver_share_its_answer(
 
 
 async def test_an_engine_that_lists_its_models_late_holds_up_no_reading_of_the_devices(
-    tmp_path: Path,
+    tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
     class SilentEngine(FakeEngine):
         async def models(self) -> None:
             await trio.sleep_forever()
 
-    machine = machine_of(tmp_path, FakeGpu())
+    gpu = FakeGpu()
+    machine = machine_of(tmp_path, gpu)
     machine.house = attrs.evolve(machine.house, engines={"llamacpp": SilentEngine()})
     async with trio.open_nursery() as nursery:
         nursery.start_soon(machine.read)
         await trio.testing.wait_all_tasks_blocked()
-        assert [d.id for d in (await machine.hardware()).devices] == ["cpu"]
+        mock_clock.jump(RECENT_SECONDS)
+        nursery.start_soon(machine.hardware)
+        await trio.testing.wait_all_tasks_blocked()
+        assert gpu.reads == 2
         nursery.cancel_scope.cancel("seen")
 
 
