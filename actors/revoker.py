@@ -8,6 +8,7 @@ from actors.ending import REVOKED, End
 from actors.house import House
 from actors.kernel.child import ChildSpec, Restart
 from actors.kernel.mailbox import Mailbox, MailboxFull
+from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.pull import end_pulls
 from actors.state.keys import WorkEnded
@@ -56,8 +57,8 @@ class Revoker:
         if not await self._tree.registrar.ends.was_kept(holder):
             return
         ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
-        # Without room it is not written down, and looked at again until it is.
-        with contextlib.suppress(NoRoom):
+        # What is not written down is looked at again until it is.
+        with contextlib.suppress(NoRoom, JournalUnavailable):
             await self._house.store.keys.append(ended)
 
 
