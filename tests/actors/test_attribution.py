@@ -147,6 +147,11 @@ async def test_a_system_that_numbers_in_another_way_tells_the_peers_own_alone(tm
         assert shown(use[FIRST])["own"] == [(deployment, 7)]
         assert shown(use[FIRST])["unsure"] == [99]
 
+        gpu.hold(FIRST, DeviceProcess(70_007, GIB, "compute"))
+        found = (await attribution(household.house))[FIRST]
+        assert found is not None
+        assert found.held_by(deployment) is None, "what is listed there may be its"
+
 
 async def test_what_a_workload_holds_is_unknown_if_any_part_of_it_is(tmp_path: Path) -> None:
     gpu = cards()
