@@ -143,12 +143,15 @@ async def test_of_a_workload_whose_programs_are_not_to_be_told_nothing_is_conclu
     watched.serve("dep-1")
     await watched.reads(20)
     assert not watched.is_busy()
-    watched.gpu.hold(FIRST.uuid, DESKTOP)
-    await watched.reads(1)
     watched.serve("dep-1", 7)
-    watched.gpu.hold(FIRST.uuid, GAME, DeviceProcess(7, 8 * GIB, "compute", 0.5))
     await watched.reads(8)
     assert watched.is_busy()
+    watched.runtime.set_processes("dep-1", frozenset())
+    await watched.reads(100)
+    assert watched.is_busy()
+    watched.gpu.hold(FIRST.uuid, DESKTOP)
+    await watched.reads(62)
+    assert not watched.is_busy(), "whoever's it is, it is too little to matter"
 
 
 async def test_an_instance_is_judged_by_memory_since_its_utilisation_is_never_told(
