@@ -17,7 +17,7 @@ from tests.support.agents import begin, envelope
 from tests.support.permissions.acts import Act, acts, commands_of, documents_of, scope_of
 from tests.support.permissions.answers import INVALID_GRANT, Answer, read
 from tests.support.permissions.facts import TYPES, fact_of
-from tests.support.permissions.ground import NOBODYS, Ground, Request, open_ground
+from tests.support.permissions.ground import HELD, NOBODYS, REASON, Ground, Request, open_ground
 from tests.support.permissions.kinds import EVERYTHING, KINDS, NO_KEY, REFUSED_GRANTS, Kind
 from tests.support.permissions.page import markdown
 from tests.support.permissions.sight import FACTS, SERIES, devices_of, finds_series, reads_fact, scrapes_all
@@ -73,6 +73,8 @@ async def sees_its_part(ground: Ground) -> None:
     assert {one["commandType"] for one in listed} == commands_of(kind)
     hardware = await ground.get("/queries/get-hardware-state")
     assert {one["id"] for one in hardware["devices"]} == devices_of(kind)
+    held = next(one for one in hardware["devices"] if one["id"] == HELD.id)
+    assert held["availability"] == {"state": "busy", "reason": REASON}
     seen = await ground.get("/queries/get-workloads")
     visible = [own, theirs] if kind.sees_all else [own]
     assert {one["deployment"] for one in seen["deployments"]} == {work.deployment for work in visible}

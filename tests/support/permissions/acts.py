@@ -17,7 +17,18 @@ from peer.door.catalogue import Catalogue
 from tests.support.agents import DEVICE_GRANT, envelope
 from tests.support.permissions import answers as a
 from tests.support.permissions.answers import Answer
-from tests.support.permissions.ground import CARD, CPU, ENGINE, IMAGE, MIB, RUNS_ON, STREAM, Ground, Request
+from tests.support.permissions.ground import (
+    CARD,
+    CPU,
+    ENGINE,
+    HELD,
+    IMAGE,
+    MIB,
+    RUNS_ON,
+    STREAM,
+    Ground,
+    Request,
+)
 from tests.support.permissions.kinds import SHARE_BYTES, Kind
 
 COMMANDS: Final = "POST /commands"
@@ -128,6 +139,15 @@ def _deploys_on_the_cpu(kind: Kind) -> Answer:
 
 def _runs(kind: Kind) -> Answer:
     return a.JOBS_EXCEEDED if kind.counts_used else a.TAKEN
+
+
+def _deploys_on_a_held_device(kind: Kind) -> Answer:
+    """The owner comes first, whoever asks."""
+    return a.DEPLOYMENTS_EXCEEDED if kind.counts_used else a.DEVICE_BUSY
+
+
+def _runs_on_a_held_device(kind: Kind) -> Answer:
+    return a.JOBS_EXCEEDED if kind.counts_used else a.DEVICE_BUSY
 
 
 def _runs_too_much(kind: Kind) -> Answer:
@@ -322,6 +342,7 @@ def _making() -> list[Act]:
             "DeployModel",
             ("`DeployModel`", deploy(), _deploys),
             ("on the CPU", deploy(device=CPU.id), _deploys_on_the_cpu),
+            ("on a card that is held", deploy(device=HELD.id), _deploys_on_a_held_device),
             ("of more than a share", deploy(**too_much), _deploys_too_much),
         ),
         *_commands(deploys, "PullImage", ("`PullImage`", lambda ground: {"image": IMAGE}, _taken)),
@@ -342,6 +363,7 @@ def _making() -> list[Act]:
             ("on a card by name", job(**small, device=CARD.id), _runs),
             ("on the CPU", job(**small, device=CPU.id), _runs_on_the_cpu),
             ("on no device", job(), _runs_on_no_device),
+            ("on a card that is held", job(**small, device=HELD.id), _runs_on_a_held_device),
             ("of more than a share", job(**too_much), _runs_too_much),
         ),
         Act(
@@ -406,6 +428,11 @@ def _owners() -> list[Act]:
         "GET keys": _get("/admin/keys"),
         "GET pending": lambda ground: Request("GET", "/admin/pending", query={"user_code": ground.codes[0]}),
         "GET status": _get("/admin/status"),
+        "GET holds": _get("/admin/holds"),
+        "POST hold": _post(
+            "/admin/hold", lambda ground: {"hold": "hold-of-the-first-card", "device": CARD.id}
+        ),
+        "POST release": _post("/admin/release", lambda ground: {"device": CARD.id}),
         "POST approve": _post("/admin/approve", lambda ground: {"user_code": ground.codes[0]}),
         "POST deny": _post("/admin/deny", lambda ground: {"user_code": ground.codes[1]}),
         "POST revoke": _post("/admin/revoke", lambda ground: {"name": ground.spare}),

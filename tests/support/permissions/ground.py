@@ -35,6 +35,9 @@ GIB: Final = 1 << 30
 MIB: Final = 1 << 20
 CARD: Final = cuda_device(0, 64 * GIB)
 CPU: Final = cpu_device(64 * GIB)
+HELD: Final = cuda_device(1, 64 * GIB)
+"""A card that its owner holds, with a reason."""
+REASON: Final = "maintenance"
 ENGINE: Final = "ollama"
 IMAGE: Final = "busybox"
 RUNS_ON: Final = ("sleep", "3600")
@@ -144,7 +147,7 @@ async def open_ground(folder: Path, kind: Kind) -> AsyncIterator[Ground]:
     @asynccontextmanager
     async def gpu(settings: Settings) -> AsyncIterator[FakeGpu]:
         await trio.lowlevel.checkpoint()
-        yield FakeGpu((CARD, CPU))
+        yield FakeGpu((CARD, HELD, CPU))
 
     clock = FakeClock()
     with patch.object(peer.compose, "open_gpu", gpu):
@@ -153,6 +156,9 @@ async def open_ground(folder: Path, kind: Kind) -> AsyncIterator[Ground]:
 
 
 async def _arrange(door: OpenDoor, clock: FakeClock, kind: Kind) -> Ground:
+    hold = {"hold": "hold-of-the-second-card", "device": HELD.id, "reason": REASON}
+    held = await door.admin("POST", "hold", json=hold)
+    assert held.status_code == 200, held.text
     other = await _key(door, "other", Grant())
     theirs = await _work(door, other)
     secret, holder = await _issue(door, kind)

@@ -8,6 +8,7 @@ from typing import Final
 from peer.door.catalogue import Catalogue
 from tests.support.permissions.acts import Act, acts, commands_of
 from tests.support.permissions.answers import INVALID_GRANT
+from tests.support.permissions.ground import CPU
 from tests.support.permissions.kinds import KINDS, OWNER, REFUSED_GRANTS, Kind
 from tests.support.permissions.sight import FACTS, SERIES, devices_of, scrapes_all
 
@@ -98,11 +99,11 @@ def _sights() -> str:
     for kind in KINDS:
         if kind.is_open:
             commands = ", ".join(f"`{name}`" for name in sorted(commands_of(kind)))
-            shown = "none" if kind.is_collectors else ", ".join(sorted(devices_of(kind), reverse=True))
+            shown = "all, the CPU too" if CPU.id in devices_of(kind) else "accelerators"
             work = "everybody's" if kind.sees_all else "its own"
             row = (
                 commands or "none",
-                shown.replace("gpu-0", "cards").replace("cpu", "the CPU"),
+                "none" if kind.is_collectors else shown,
                 "none" if kind.is_collectors else work,
                 "everybody's" if scrapes_all(kind) else "its own",
                 _box(kind),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from tests.support.permissions.ground import CARD, CPU
+from tests.support.permissions.ground import CARD, CPU, HELD
 from tests.support.permissions.kinds import Kind
 
 Readers = Literal["its holder", "its holder and all", "all"]
@@ -87,4 +87,4 @@ def finds_series(kind: Kind, series: str) -> bool:
 
 def devices_of(kind: Kind) -> set[str]:
     """The devices that a kind of key is shown, by id."""
-    return {CARD.id} if kind.accelerators_only else {CARD.id, CPU.id}
+    return {CARD.id, HELD.id} if kind.accelerators_only else {CARD.id, HELD.id, CPU.id}
