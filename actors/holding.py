@@ -87,8 +87,8 @@ async def hold(house: House, wanted: Wanted) -> tuple[Hold, ...]:
     if not kept.is_set:
         raise Refusal(
             "NO_ROOM",
-            "nothing is held, since the disk did not keep it; free room on the file system of the data folder "
-            "and hold again",
+            "nothing is held, since the disk did not keep it; free room on the file system of the data "
+            "folder and hold again",
             retry_after_seconds=30,
         )
     return holds.of(wanted.id)
@@ -140,11 +140,18 @@ async def meant(house: House, device: str | None) -> Sequence[Device]:
 async def _on(house: House, device: str | None) -> list[Hold]:
     """The holds on a device, or all: also on one that is no longer there."""
     holds = house.store.world.holds
-    told = [each for each in holds if device in (None, each.device, each.device_uuid)]
-    if told or device is None:
-        return told
-    found = [(each, holds.on(each.uuid)) for each in await meant(house, device)]
-    # One that was first seen after every device was held.
+    if device is None:
+        return list(holds)
+    try:
+        named = await meant(house, device)
+    except Refusal:
+        gone = [each for each in holds if device in (each.device, each.device_uuid)]
+        if not gone:
+            raise
+        return gone
+    # By UUID: the card that has this number now may have had another when it was held. One that was first
+    # seen after every device was held stands under another's name.
+    found = [(each, holds.on(each.uuid)) for each in named]
     return [attrs.evolve(h, device=each.id, device_uuid=each.uuid) for each, h in found if h is not None]
 
 

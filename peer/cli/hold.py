@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 WHILE_SECONDS: Final = 12 * HOUR
 """The longest that a hold by --while lasts unless it is said: whoever watches the process may be killed."""
 
-STILL_SECONDS: Final = 2.0
-"""Between two looks whether the hold still stands, or was released elsewhere."""
+STILL_SECONDS: Final = 10.0
+"""Between two looks whether the hold still stands: each is a line in the peer's log."""
+
+AGAIN_SECONDS: Final = 2.0
+"""Between two tries to release at the end."""
 
 RELEASE_SECONDS: Final = 60.0
 """How long a release at the end of --while is tried, while the peer does not answer."""
@@ -195,7 +198,7 @@ class _Holding:
             except (Failed, FolderError) as away:
                 if trio.current_time() - begun > RELEASE_SECONDS:
                     raise Failed(f"{away}; the hold is not released: best-peer release ends it") from away
-                await trio.sleep(STILL_SECONDS)
+                await trio.sleep(AGAIN_SECONDS)
             else:
                 released = [str(each.get("device")) for each in dicts(answer.get("released"))]
                 what = f"Released: {names(released)}." if released else "Nothing was held any more."

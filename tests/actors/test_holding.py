@@ -203,6 +203,23 @@ async def test_a_card_that_is_first_seen_later_is_held_with_every_other(tmp_path
         await house.running(key, device="gpu-2")
 
 
+async def test_cards_that_were_numbered_anew_are_held_by_what_they_are(tmp_path: Path) -> None:
+    """ollama/ollama#7429: an index is for people alone."""
+    other = cuda_device(1)
+    async with household(tmp_path, gpu=FakeGpu((CARD, other, cpu_device()))) as (house, key):
+        await take(house, "gpu-0")
+        house.gpu.shown = (
+            attrs.evolve(other, id="gpu-0"),
+            attrs.evolve(CARD, id="gpu-1"),
+            cpu_device(),
+        )
+        await house.running(key, device="gpu-0")
+        assert (await refused(house, key, job(device="gpu-1"))) is not None
+        assert await release(house.house, device="gpu-0") == ()
+        assert len(await release(house.house, device="gpu-1")) == 1
+        await house.running(key, device="gpu-1")
+
+
 async def test_a_device_that_is_gone_can_be_released(tmp_path: Path) -> None:
     async with household(tmp_path) as (house, _):
         await take(house, "gpu-0")

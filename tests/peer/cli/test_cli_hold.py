@@ -46,6 +46,7 @@ def work(identifier: str = "dep-AbCdEfGhIjKl", **more: Any) -> dict[str, Any]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peer.cli.hold.WHILE_SECONDS == 12 * 3600
     monkeypatch.setattr(peer.cli.hold, "STILL_SECONDS", 0.02)
+    monkeypatch.setattr(peer.cli.hold, "AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(peer.cli.hold, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(peer.cli.hold, "new_id", lambda: HOLD)
 
