@@ -135,16 +135,18 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
             ("best-peer hold --until 2026-10-20T22:00", "Until ten in the evening of this machine's zone."),
         ),
         exits=(
-            ("0", "Done; with --while also when Ctrl-C or a release elsewhere ended it."),
-            *_EXITS[1:],
+            ("0", "Held; with --while, it has ended: with the process, by its time, a release or Ctrl-C."),
+            ("1", "Refused: there is no such device or process, or the time is none."),
+            _SYSTEM,
+            _INTERRUPTED,
         ),
-        environment=(_DATA,),
     ),
     ("release",): Manual(
         examples=(
             ("best-peer release", "Every device takes work again."),
             ("best-peer release --device gpu-0", "That one alone."),
         ),
+        exits=(_DONE, ("1", "Refused: there is no such device."), _SYSTEM, _INTERRUPTED),
     ),
     ("status",): Manual(
         examples=(

@@ -78,6 +78,7 @@ async def test_what_blocks_runs_in_a_thread_of_its_own() -> None:
         ([ok("a", "b")], "ok"),
         ([warning("a", "b", "c"), ok("a", "b")], "warning"),
         ([problem("a", "b", "c"), warning("a", "b", "c")], "problem"),
+        ([ok("a", "b"), warning("a", "b", "c"), problem("a", "b", "c")], "problem"),
     ],
 )
 def test_the_worst_line_decides(lines: list[Line], state: str) -> None:
