@@ -50,11 +50,5 @@ async def _of_host(house: House, workloads: Collection[str]) -> Mapping[str, int
     pids: dict[str, set[int]] = {}
     for pid, workload in owned.by_pid.items():
         pids.setdefault(workload, set()).add(pid)
-    found: dict[str, int] = {}
-    for workload in workloads:
-        # One that runs and has no process is about to end, or cannot be told.
-        if workload in pids:
-            held = await house.gpu.host_memory(frozenset(pids[workload]))
-            if held is not None:
-                found[workload] = held
-    return found
+    # One that runs and has no process is about to end, or cannot be told.
+    return await house.gpu.host_memory({one: frozenset(pids[one]) for one in workloads if one in pids})

@@ -119,10 +119,11 @@ class FakeGpu:
         await trio.lowlevel.checkpoint()
         return {pid: self._program(pid) for pid in pids - self.ended} if self.is_machines else None
 
-    async def host_memory(self, pids: frozenset[int]) -> int | None:
-        """What `used` says of them together; None when it says nothing of one."""
+    async def host_memory(self, groups: Mapping[str, frozenset[int]]) -> Mapping[str, int]:
+        """What `used` says of each group together; nothing when it says nothing of one of it."""
         await trio.lowlevel.checkpoint()
-        return sum(self.used[pid] for pid in pids) if pids <= self.used.keys() else None
+        known = {name: pids for name, pids in groups.items() if pids <= self.used.keys()}
+        return {name: sum(self.used[pid] for pid in pids) for name, pids in known.items()}
 
     @property
     def state(self) -> GpuState:

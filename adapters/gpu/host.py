@@ -74,9 +74,9 @@ class HostGpu:
         """From /proc; None where that does not tell of the machine's processes."""
         return await trio.to_thread.run_sync(self._programs, pids, limiter=self._thread)
 
-    async def host_memory(self, pids: frozenset[int]) -> int | None:
+    async def host_memory(self, groups: Mapping[str, frozenset[int]]) -> Mapping[str, int]:
         """What is theirs alone or shared between programs, and no file's: a file's can be read again."""
-        return await trio.to_thread.run_sync(self._held, pids, limiter=self._thread)
+        return await trio.to_thread.run_sync(self._held, groups, limiter=self._thread)
 
     @property
     def state(self) -> GpuState:
@@ -100,9 +100,9 @@ class HostGpu:
         name = before.partition("(")[2]
         return Program(int(fields[_START]), name if name.isprintable() else None)
 
-    def _held(self, pids: frozenset[int]) -> int | None:
-        found = [self._held_by(pid) for pid in pids]
-        return None if None in found else sum(one or 0 for one in found)
+    def _held(self, groups: Mapping[str, frozenset[int]]) -> dict[str, int]:
+        found = {name: [self._held_by(pid) for pid in pids] for name, pids in groups.items()}
+        return {name: sum(one or 0 for one in held) for name, held in found.items() if None not in held}
 
     def _held_by(self, pid: int) -> int | None:
         if not self.proc.is_dir():

@@ -41,9 +41,9 @@ class JoinedGpu:
         """As the system says."""
         return await self.host.programs(pids)
 
-    async def host_memory(self, pids: frozenset[int]) -> int | None:
+    async def host_memory(self, groups: Mapping[str, frozenset[int]]) -> Mapping[str, int]:
         """As the system says."""
-        return await self.host.host_memory(pids)
+        return await self.host.host_memory(groups)
 
     @property
     def state(self) -> GpuState:

@@ -110,10 +110,10 @@ class NvmlGpu:
         """Not the driver's to know."""
         await trio.lowlevel.checkpoint()
 
-    async def host_memory(self, pids: frozenset[int]) -> int | None:  # noqa: ARG002
+    async def host_memory(self, groups: Mapping[str, frozenset[int]]) -> Mapping[str, int]:  # noqa: ARG002
         """Not the driver's to know."""
         await trio.lowlevel.checkpoint()
-        return None
+        return {}
 
     async def wait_for_driver(self, seconds: float = 0) -> None:
         """Wait until the driver answers and has a card; with 0 seconds, look once (BEST_PEER_DRIVER_WAIT).

@@ -207,10 +207,10 @@ class Gpu(Protocol):
         """
         ...
 
-    async def host_memory(self, pids: frozenset[int]) -> int | None:
-        """Host memory that processes hold now and cannot be taken back, in bytes; None is unknown.
+    async def host_memory(self, groups: Mapping[str, frozenset[int]]) -> Mapping[str, int]:
+        """Host memory that each group of processes holds now and cannot be taken back, in bytes.
 
-        Processes that have ended meanwhile hold none.
+        A group of which it is not known is left out. Processes that have ended meanwhile hold none.
         """
         ...
 

@@ -179,16 +179,17 @@ async def test_what_processes_hold_is_theirs_and_no_files(kernel: Kernel) -> Non
     )
     kernel.write("proc/8/status", "Name:\tending\nState:\tZ (zombie)\n")
 
-    assert await kernel.gpu.host_memory(frozenset({7, 8})) == 400 * 1024
-    assert await kernel.gpu.host_memory(frozenset({7, 99})) == 400 * 1024, "one that has ended holds nothing"
-    assert await kernel.gpu.host_memory(frozenset()) == 0
+    groups = {"both": frozenset({7, 8}), "ended": frozenset({7, 99}), "none": frozenset[int]()}
+    held = await kernel.gpu.host_memory(groups)
+    assert held == {"both": 400 * 1024, "ended": 400 * 1024, "none": 0}, "one that has ended holds nothing"
 
 
 async def test_what_cannot_be_read_is_unknown(kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "proc/7/status").mkdir(parents=True)
 
-    assert await kernel.gpu.host_memory(frozenset({7})) is None
-    assert await HostGpu(tmp_path / "none").host_memory(frozenset({7})) is None
+    groups = {"unknown": frozenset({7}), "ended": frozenset({99})}
+    assert await kernel.gpu.host_memory(groups) == {"ended": 0}
+    assert await HostGpu(tmp_path / "none").host_memory(groups) == {}
 
 
 async def test_a_process_is_told_by_its_start_and_its_name(kernel: Kernel) -> None:
