@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,6 +21,7 @@ import httpx
 import pytest
 import trustme
 
+from adapters.certificates import LIFETIME, ensure_certificate
 from peer.folder import DataFolder
 from tests.support.peers import PeerProcess, environment
 
@@ -132,6 +135,33 @@ def test_the_owners_commands_refuse_an_impostor_at_the_same_port(tmp_path: Path)
                 assert "nothing was sent" in ran.stderr
             assert " request " not in impostor.log.read_text()
             assert folder.admin_token not in impostor.log.read_text()
+
+
+def test_the_start_says_why_a_certificate_was_made(tmp_path: Path) -> None:
+    """Easily missed 10 and 30: again when the endpoint's host changes or its end is near, and else kept."""
+    peer = PeerProcess(tmp_path, https=True)
+    with peer:
+        port = urlsplit(peer.endpoint).port
+        assert f"certificate {peer.data}/tls/cert.pem made now since there was none yet)" in peer.ready_line
+        assert "https with a certificate this peer made" in peer.log.read_text()
+        assert peer.stop() == 0
+        kept = (peer.data / "tls" / "cert.pem").read_bytes()
+        peer.start()
+        assert f"certificate {peer.data}/tls/cert.pem)" in peer.ready_line
+        assert (peer.data / "tls" / "cert.pem").read_bytes() == kept
+        assert peer.stop() == 0
+        peer.settings = {"BEST_PEER_ENDPOINT": f"https://localhost:{port}"}
+        peer.start()
+        assert "made now since the endpoint's host changed from 127.0.0.1 to localhost)" in peer.ready_line
+        assert peer.stop() == 0
+        ends = datetime.now(UTC) + timedelta(days=29)
+        shutil.rmtree(peer.data / "tls")
+        ensure_certificate(peer.data / "tls", "localhost", (), ends - LIFETIME)
+        peer.start()
+        assert (
+            f"made now since it ends on {ends:%Y-%m-%d}, fewer than thirty days from now)" in peer.ready_line
+        )
+        assert command(peer.data, "status").returncode == 0
 
 
 def put(authority: trustme.CA, chain: Path, key: Path) -> None:
