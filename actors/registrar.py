@@ -1,6 +1,5 @@
 """Issues keys and takes them back: the device flow's rules behind the door (F10, F12, F13; RFC 8628)."""
 
-import secrets
 from collections.abc import Callable
 
 import attrs
@@ -8,16 +7,14 @@ import trio
 
 from actors.approver import Approver, Registration, admitted
 from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, State, digest, normal_user_code
+from actors.issuing import Credential, Issuing
 from actors.keyends import KeyEnds, RevokedKeys
-from actors.log.journal import JournalUnavailable
-from actors.log.linefile import NoRoom
 from actors.rules.grants import check_grant, default_expiry
 from actors.rules.refusal import Refusal
-from actors.state.keys import Approved, Grant, Issued, Key
+from actors.state.keys import Approved, Grant, Key
 from actors.store import Store
 from adapters.clock.port import Clock
 
-KEY_PREFIX = "bp_"
 _UNKNOWN_DEVICE_CODE = (
     "this device_code is unknown: it was used already, or waited when this peer was started; begin again"
 )
@@ -40,14 +37,6 @@ class Begun:
     user_code: str
     expires_in: int
     interval: int
-
-
-@attrs.frozen
-class Credential:
-    """A key as it is shown once."""
-
-    secret: str = attrs.field(repr=False)
-    key: Key
 
 
 @attrs.frozen
@@ -84,6 +73,7 @@ class Registrar:
         self.began_ms = clock.now_ms()
         """Since when it is remembered which key was used last."""
         self._codes = Codes(trio.current_time)
+        self._issuing = Issuing(store, clock)
         self._used_ms: dict[str, int] = {}
 
     def authenticate(self, secret: str) -> Key | None:
@@ -264,11 +254,18 @@ class Registrar:
     async def poll(self, device_code: str, client_id: str) -> Credential:
         """A device asks for its key; each device code is answered with one once.
 
+        A device that left before its key was told asks again.
+
         Raises:
             PollRefused: authorization_pending, slow_down, access_denied, expired_token, invalid_grant.
             NoRoom, JournalUnavailable: nothing was issued; poll again.
         """
         device = digest(device_code)
+        issue = self._issuing.find(device)
+        if issue is not None and issue.approved.client_id == client_id:
+            if issue.is_awaited:
+                raise PollRefused("authorization_pending", "this key is being made; poll again")
+            return await self._issuing.tell(issue)
         code = self._codes.by_device(device)
         if code is None and self._codes.ended(device) == "expired":
             raise PollRefused("expired_token", "this code has run out; begin again")
@@ -286,7 +283,10 @@ class Registrar:
             raise PollRefused("invalid_grant", _UNKNOWN_DEVICE_CODE)
         if approved.client_id != client_id or (code is None and self._is_late(approved)):
             raise PollRefused("invalid_grant", _UNKNOWN_DEVICE_CODE)
-        return await self._issue(approved, code)
+        issue = self._issuing.redeem(approved)
+        if code is not None:
+            self._codes.end(code, "used")
+        return await self._issuing.tell(issue)
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
         """As `KeyEnds.revoke`; the codes of what is withdrawn are denied."""
@@ -299,32 +299,6 @@ class Registrar:
     async def give_back(self, holder: str) -> Key:
         """As `KeyEnds.give_back`."""
         return await self.ends.give_back(holder)
-
-    async def _issue(self, approved: Approved, code: Code | None) -> Credential:
-        secret = KEY_PREFIX + secrets.token_urlsafe(32)
-        now = self._clock.now_ms()
-        seconds = approved.grant.expires_seconds
-        key = Key(
-            holder="h-" + secrets.token_urlsafe(16),
-            name=approved.name,
-            grant=approved.grant,
-            issued_ms=now,
-            expires_ms=None if seconds is None else now + seconds * 1000,
-            agent_label=approved.agent_label,
-            address=approved.address,
-        )
-        # Redeemed before the disk is asked: of two polls at once one gets a key (R12).
-        self._store.ring.redeem(approved.device_digest)
-        if code is not None:
-            self._codes.end(code, "used")
-        try:
-            await self._store.keys.append(
-                Issued(key=key, digest=digest(secret), device_digest=approved.device_digest)
-            )
-        except (NoRoom, JournalUnavailable):
-            self._store.ring.apply(approved)
-            raise
-        return Credential(secret, key)
 
 
 def _no_code(user_code: str, state: str | None) -> Refusal:

@@ -13,9 +13,10 @@ import orjson
 from quart import Request, Response
 
 from actors.codes import Lifetime, TooManyCodes
+from actors.issuing import Credential
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
-from actors.registrar import Credential, PollRefused
+from actors.registrar import PollRefused
 from peer.door.context import Door, body_of
 from peer.door.limits import Refusal
 from peer.door.manifest import KEY_HEADER, TOKEN_PATH, SignInGuidance

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from actors.registrar import KEY_PREFIX
+from actors.issuing import KEY_PREFIX
 from peer.door.manifest import SignInGuidance
 from tests.support.agents import DEVICE_GRANT, begin, poll
 from tests.support.answers import code, flat

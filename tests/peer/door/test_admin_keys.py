@@ -309,6 +309,63 @@ async def test_an_owner_who_leaves_as_they_approve_has_approved_or_not(
         assert (await door.approve(user_code)).status_code == 200
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_device_that_left_before_its_key_was_told_asks_again(
+    tmp_path: Path, disk: Disk, *, is_kept: bool
+) -> None:
+    """A client that times out polls again (RFC 8628 3.5); its key was lost, and nobody could use it."""
+    async with open_door(tmp_path) as door:
+        begun = await begin(door.client(), "lab")
+        await door.approve(begun["user_code"])
+        ring = door.peer.house.store.ring
+        disk.hold("keys.jsonl")
+
+        async def is_redeemed() -> bool:
+            return ring.approved_under(begun["user_code"]) is None
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll, door.client(), begun["device_code"])
+            await until(is_redeemed)
+            assert flat(await poll(door.client(), begun["device_code"])) == "authorization_pending"
+            assert flat(await poll(door.client(), begun["device_code"], "another")) == "invalid_grant"
+            nursery.cancel_scope.cancel("the device has left")
+        if not is_kept:
+            disk.full.add("keys.jsonl")
+        disk.release("keys.jsonl")
+        answers = []
+
+        async def is_answered() -> bool:
+            answers.append(await poll(door.client(), begun["device_code"]))
+            return answers[-1].status_code != 400
+
+        await until(is_answered)
+        if not is_kept:
+            assert flat(answers[-1], 503) == "temporarily_unavailable"
+            disk.full.clear()
+            answers.append(await poll(door.client(), begun["device_code"]))
+        told = answers[-1].json()
+        assert (await door.agent(told["access_token"]).get("/commands")).status_code == 200
+        assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"
+        assert [k["holder"] for k in (await listed(door, all="1"))["keys"]] == [told["tenant_id"]]
+
+
+async def test_a_key_that_nobody_came_for_is_forgotten(
+    tmp_path: Path, disk: Disk, mock_clock: MockClock
+) -> None:
+    async with open_door(tmp_path) as door:
+        begun = await begin(door.client(), "lab")
+        await door.approve(begun["user_code"])
+        issuing = door.peer.registrar._issuing
+        approved = door.peer.house.store.ring.approved_under(begun["user_code"])
+        assert approved is not None
+        issue = issuing.redeem(approved)
+        await issue.batch.wait()
+        assert issuing.find(approved.device_digest) is issue
+        assert issue.credential.secret not in repr(issue)
+        mock_clock.jump(LIFETIME_SECONDS + 1)
+        assert issuing.find(approved.device_digest) is None
+
+
 async def test_a_thousand_keys_are_listed_and_each_is_found_as_before(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         store = door.peer.house.store

@@ -343,19 +343,20 @@ async def test_only_posts_are_taken(door: OpenDoor) -> None:
 
 
 async def test_a_key_that_the_disk_does_not_keep_is_not_issued_and_the_poll_may_be_repeated(
-    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
     begun = await begin(door.client())
     await door.approve(begun["user_code"])
 
-    async def fail(record: Any) -> None:
+    def fail(record: Any) -> None:
         raise JournalUnavailable("the log is not written")
 
-    monkeypatch.setattr(door.peer.house.store.keys, "append", fail)
+    monkeypatch.setattr(door.peer.house.store.keys, "put", fail)
     answer = await poll(door.client(), begun["device_code"])
     assert flat(answer, 503) == "temporarily_unavailable"
     assert answer.headers["retry-after"] == "5"
     monkeypatch.undo()
+    mock_clock.jump(5)
     assert (await poll(door.client(), begun["device_code"])).status_code == 200
     assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"
 
