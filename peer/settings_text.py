@@ -31,8 +31,8 @@ encrypts every hop to and from the peer, `BEST_PEER_CLEARTEXT=vpn` says so, and 
 
 For an `https://` endpoint the peer makes a certificate of its own, keeps it in `tls/` in the data folder, and
 makes it again when the endpoint's host changes or fewer than thirty days of it remain, also while it runs.
-`BEST_PEER_TLS_CERT` and `BEST_PEER_TLS_KEY`, always both, name files of your own instead; they are checked for
-loading alone, and read again when they change. [The network](network.md) says how clients trust either.
+`BEST_PEER_TLS_CERT` and `BEST_PEER_TLS_KEY`, always both, name files of your own instead; they are checked
+for loading alone, and read again when they change. [The network](network.md) says how clients trust either.
 """
 
 
