@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,12 +18,15 @@ from peer.cli.outcome import DONE, REFUSED, Refused
 from peer.cli.show import is_terminal, print_json, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from peer.checks.line import Line
+    from peer.checks.running import Running
+    from peer.settings import Settings
 
 DISTRIBUTION: Final = "best-peer"
 MAX_WIDTH: Final = 100
+SETTINGS_SECONDS: Final = 10.0
 NARROW: Final = 60
 """Columns under which the columns of a line would leave too little for its words."""
 MAX_WORDS: Final = 600
@@ -54,19 +58,9 @@ def check(*, environment: EnvironmentFile | None = None, json: Flag = False) -> 
     """
     import trio
 
-    from peer.checks import running, settings
-    from peer.checks.line import look_at_all, worst
-    from peer.checks.looks import looks_for
-    from peer.checks.machine import program
+    from peer.checks.line import worst
 
     environ = _environ(environment)
-    chosen, about = settings.read(environ)
-    found = running.find(chosen.data)
-    if found is not None and found.environ is not None:
-        differing = running.differing(found.environ, environ)
-        # What it was started with is the truth about it, whatever this shell has.
-        chosen, about = settings.read(found.environ)
-        about = (*differing, *about)
     program_version = version(DISTRIBUTION)
     lines: list[Line] = []
     printer = None if json else _Printer()
@@ -76,15 +70,55 @@ def check(*, environment: EnvironmentFile | None = None, json: Flag = False) -> 
         if printer is not None:
             printer.show(line)
 
-    for line in (*program(program_version), *about):
-        told(line)
-    trio.run(look_at_all, looks_for(chosen, found, program_version), told)
+    trio.run(_look, environ, program_version, told)
     if json:
         shown = [attrs.asdict(each) for each in lines]
         print_json({"version": program_version, "worst": worst(lines), "lines": shown})
     else:
         print(f"\n{_summary(lines)}")
     return REFUSED if worst(lines) == "problem" else DONE
+
+
+async def _look(environ: Mapping[str, str], program_version: str, told: Callable[[Line], None]) -> None:
+    """Look at everything, and tell each line as it is found."""
+    import trio
+
+    from peer.checks.line import look_at_all, problem
+    from peer.checks.looks import looks_for
+    from peer.checks.machine import program
+
+    for line in program(program_version):
+        told(line)
+    with trio.move_on_after(SETTINGS_SECONDS) as bound:
+        # In a thread: what settings name may lie on a disk that hangs.
+        read = partial(_settings, environ)
+        chosen, found, about = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    if bound.cancelled_caught:
+        told(
+            problem(
+                "settings",
+                f"what they name could not be read within {SETTINGS_SECONDS:g} seconds",
+                "see whether the disk of the data folder, or of a file that a setting names, hangs",
+            )
+        )
+        return
+    for line in about:
+        told(line)
+    await look_at_all(looks_for(chosen, found, program_version), told)
+
+
+def _settings(environ: Mapping[str, str]) -> tuple[Settings, Running | None, tuple[Line, ...]]:
+    """The settings to look at, the peer over their data folder, and what there is to say of both."""
+    from peer.checks import running, settings
+
+    chosen, about = settings.read(environ)
+    found = running.find(chosen.data)
+    if found is None or found.environ is None:
+        return chosen, found, about
+    differing = running.differing(found.environ, environ)
+    # What it was started with is the truth about it, whatever this shell has.
+    chosen, about = settings.read(found.environ)
+    return chosen, found, (*differing, *about)
 
 
 def _environ(file: Path | None) -> dict[str, str]:

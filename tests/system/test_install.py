@@ -331,12 +331,41 @@ def test_a_release_is_taken_from_an_address_by_a_pipe_too(person: Person, releas
     assert person.version() == "best-peer 1.0"
 
 
-def test_a_unit_is_written_for_the_command_and_goes_with_it(person: Person, release: Path) -> None:
+def manager_in(folder: Path) -> Path:
+    """A systemctl that writes down what it is asked, and fails to restart where a file says so."""
+    folder.mkdir()
+    program = folder / "systemctl"
+    program.write_text(
+        f'#!/bin/sh\necho "$*" >>{folder}/asked\n'
+        f"case $* in *restart*) if [ -e {folder}/fails ]; then exit 1; fi ;; esac\n"
+    )
+    program.chmod(0o755)
+    return folder
+
+
+def test_a_unit_is_written_for_the_command_and_goes_with_it(
+    person: Person, release: Path, tmp_path: Path
+) -> None:
     unit = person.home / ".config/systemd/user/best-peer.service"
     said = person.installs(release, "--version", "1.0", "--systemd", XDG_RUNTIME_DIR=str(person.home))
     assert unit.read_text().splitlines()[1] == f"ExecStart={person.link}"
     assert "systemctl --user enable --now best-peer.service" in said
     assert "loginctl enable-linger" in said
+
+    manager = manager_in(tmp_path / "bin")
+    path = f"{manager}:/usr/bin:/bin"
+    said = person.installs(release, "--version", "1.0", "--systemd", PATH=path)
+    assert "best-peer.service runs, and starts at each login" in said
+    assert (manager / "asked").read_text().splitlines() == [
+        "--user show-environment",
+        "--user daemon-reload",
+        "--user enable --quiet best-peer.service",
+        "--user restart best-peer.service",
+    ]
+    (manager / "fails").touch()
+    line = person.refuses(release, "--version", "1.0", "--systemd", code=2, PATH=path)
+    assert "1.0 is installed and its unit does not start: best-peer check" in line
+
     data = person.home / ".best-peer"
     data.mkdir()
     (data / "keys.jsonl").write_text("{}\n")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,26 @@ def test_settings_may_come_from_the_units_own_file(
     ran = cli("check", "--environment", str(tmp_path / "none"))
     assert (ran.code, ran.out) == (1, "")
     assert "--environment" in ran.line
+
+
+def test_a_disk_that_hangs_under_the_settings_is_told_and_not_waited_for(
+    cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def hang(environ: object) -> None:
+        answers.wait(60)
+
+    from peer.cli import check
+
+    monkeypatch.setattr(check, "SETTINGS_SECONDS", 0.1)
+    monkeypatch.setattr(check, "_settings", hang)
+    try:
+        ran = cli("check")
+    finally:
+        answers.set()
+    assert ran.code == 1
+    assert "could not be read within 0.1 seconds" in ran.out
 
 
 def names_and_sizes(folder: Path) -> dict[str, Any]:
