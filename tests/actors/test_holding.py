@@ -443,6 +443,22 @@ async def test_a_wish_to_end_outlives_restarts_and_the_hold(
         await house.check()
 
 
+async def test_an_actor_that_is_built_anew_knows_the_wish_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on with nothing else first, whenever the keeper asks again."""
+    async with household(tmp_path) as (house, key):
+        deployment, name = await house.ready(key), await house.running(key)
+        for workload in (deployment, name):
+            house.runtime.make_stubborn(workload)
+        await take(house, ends_work=True)
+    monkeypatch.setattr(holding.HoldKeeper, "_end_work", lambda keeper: None)
+    async with household(tmp_path) as (house, _):
+        assert (await house.told("JobStopped"))["data"]["reason"] == "held by its owner"
+        assert (await house.told("DeploymentEnded"))["data"]["reason"] == "held by its owner"
+        await house.check()
+
+
 async def test_a_hold_whose_time_came_while_the_peer_was_down_is_told_over_at_the_start(
     tmp_path: Path,
 ) -> None:
