@@ -27,7 +27,7 @@ from peer.compose import Peer, RuntimeRefused, open_peer, product_version
 from peer.devices import DriverRefused
 from peer.door.limits import Limits
 from peer.door.server import Server, bind
-from peer.folder import NO_ROOM, DataFolder, DoorRecord
+from peer.folder import MAX_SMALL_FILE, NO_ROOM, DataFolder, DoorRecord
 from peer.requestlog import RequestLog
 from peer.settings import Settings
 from peer.units import describe_duration, describe_size
@@ -214,7 +214,8 @@ class Front:
             pid=os.getpid(),
             version=product_version(),
             models=str(peer.settings.models),
-            pins=tuple(each.pem for each in shown),
+            # One too large for the record is found by its file.
+            pins=tuple(each.pem for each in shown if len(each.pem) <= MAX_SMALL_FILE // 4),
         ).write(peer.folder.door)
 
 

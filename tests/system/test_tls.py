@@ -301,3 +301,18 @@ def test_in_the_clear_by_a_vpn_is_served_with_a_warning(tmp_path: Path) -> None:
         assert "WARNING peer " in peer.log.read_text()
         assert "BEST_PEER_CLEARTEXT=vpn" in peer.log.read_text()
         assert command(peer.data, "status").returncode == 0
+
+
+def test_a_certificate_too_large_for_the_record_is_found_by_its_file(tmp_path: Path) -> None:
+    """A record that no command could read would be worse than one without it."""
+    alternatives = [f"name-{number}.some.long.domain.example" for number in range(600)]
+    leaf = trustme.CA().issue_cert("127.0.0.1", *alternatives)
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    leaf.private_key_pem.write_to_path(key)
+    leaf.cert_chain_pems[0].write_to_path(chain)
+    assert chain.stat().st_size > 16 * 1024
+    settings = {"BEST_PEER_TLS_CERT": str(chain), "BEST_PEER_TLS_KEY": str(key)}
+    with PeerProcess(tmp_path, settings, https=True) as peer:
+        assert peer.door is not None
+        assert peer.door.pins == ()
+        assert command(peer.data, "status").returncode == 0
