@@ -98,8 +98,6 @@ class Desk:
         again = self._retry(key, submission)
         if again is None:
             prepared = await self._prepare(key, submission.body)
-            if self._must_ask(prepared, submission.body):
-                prepared = await self._ask(prepared)
             again = self._retry(key, submission)  # somebody may have sent the same meanwhile
             if again is None:
                 again = self._admit(key, submission, prepared)
@@ -180,32 +178,29 @@ class Desk:
             raise _from_engine(small, least_bytes=small.least_bytes) from small
         except EngineFault as fault:
             raise _from_engine(fault) from fault
-        return await self._look(engine)
+        return await self._look(body.memory_bytes, engine)
 
-    async def _look(self, engine: Engine | None = None) -> "_Prepared":
-        releases = self._store.world.releases
-        return _Prepared(engine, await self._house.gpu.devices(), None, releases)
+    async def _look(self, memory_bytes: int, engine: Engine | None = None) -> "_Prepared":
+        """The devices, and what the workloads use of them where that decides: it is asked of each of them.
 
-    def _must_ask(self, prepared: "_Prepared", body: Command) -> bool:
-        """Whether what the workloads use decides, or the devices have to be read again."""
-        if not isinstance(body, DeployModel | RunJob) or not prepared.devices:
-            return False
+        No checkpoint stands between what is found certain here and the decision.
+        """
+        prepared = await self._reading(engine, asks=False)
         world = self._store.world
-        # A reading that began before a promise came back may show memory that is free by now.
-        return prepared.releases != world.releases or not all(
-            is_certain(device, world, body.memory_bytes or 0) for device in prepared.devices
-        )
+        if all(is_certain(device, world, memory_bytes) for device in prepared.devices):
+            return prepared
+        return await self._reading(engine, asks=True)
 
-    async def _ask(self, prepared: "_Prepared") -> "_Prepared":
-        """Read what the workloads use of their devices as well."""
+    async def _reading(self, engine: Engine | None, *, asks: bool) -> "_Prepared":
+        # A reading that began before a promise came back may show memory that is free by now.
         for _ in range(MOST_LOOKS):
             releases = self._store.world.releases
             # The devices last: see `room_on`.
-            uses = await device_uses(self._house)
+            uses = await device_uses(self._house) if asks else NOTHING_KNOWN
             devices = await self._house.gpu.devices()
             if releases == self._store.world.releases:
                 break
-        return _Prepared(prepared.engine, devices, uses, releases)
+        return _Prepared(engine, devices, uses)
 
     async def _prepare_job(self, body: RunJob) -> "_Prepared":
         runtime = self._house.runtime
@@ -214,7 +209,7 @@ class Desk:
         check_image(runtime.images, body.image, runtime=runtime.name)
         if body.memory_bytes is None and body.device is None:
             return _Prepared()
-        return await self._look()
+        return await self._look(body.memory_bytes or 0)
 
     def _admit(
         self, key: Key, submission: Submission, prepared: "_Prepared"
@@ -301,7 +296,7 @@ class Desk:
             devices=prepared.devices,
             grant=key.grant,
             world=world,
-            uses=prepared.uses or NOTHING_KNOWN,
+            uses=prepared.uses,
             availability=available_now(self._house, prepared.devices),
         )
         return _Decided(self._house.new_id("dep-"), device)
@@ -317,7 +312,7 @@ class Desk:
             devices=prepared.devices,
             grant=key.grant,
             world=world,
-            uses=prepared.uses or NOTHING_KNOWN,
+            uses=prepared.uses,
             availability=available_now(self._house, prepared.devices),
         )
         return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
@@ -336,15 +331,9 @@ class Desk:
 
 @attrs.frozen
 class _Prepared:
-    """What was read for a decision; `releases` is how often promises had come back before.
-
-    `uses` is None where nobody was asked: it would decide nothing.
-    """
-
     engine: Engine | None = None
     devices: tuple[Device, ...] = ()
-    uses: Mapping[str, int] | None = None
-    releases: int = 0
+    uses: Mapping[str, int] = NOTHING_KNOWN
 
 
 @attrs.frozen
