@@ -54,17 +54,17 @@ def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOW
 
 
 def is_certain(device: Device, world: World, memory_bytes: int) -> bool:
-    """Whether a device takes a promise of so many bytes, or does not, whatever its workloads use of it now.
+    """Whether a device takes a promise of so many bytes whatever its workloads use of it now.
 
-    They may use nothing of what they were promised, or all of it: where both say the same, nobody has to be
-    asked, which costs the more the more of them there are.
+    It does where they may use nothing yet of what they were promised: then nobody has to be asked, which
+    costs the more the more of them there are. A refusal is never certain, since it tells what is left; save
+    where nothing is promised, or a figure is missing without which use has no say.
     """
     total, free = device.total_bytes, device.memory_free_bytes
     if total is None or free is None:
         return True
     promised = world.promised.get(device.uuid, 0)
-    least, most = min(total, free) - promised, min(total - promised, free)
-    return memory_bytes <= least or memory_bytes > most
+    return promised == 0 or memory_bytes <= min(total, free) - promised
 
 
 def no_room(memory_bytes: int, rooms: Sequence[tuple[Device, Room]]) -> Refusal:

@@ -55,14 +55,27 @@ def half_used() -> Device:
     return attrs.evolve(cpu_device(1000 * MIB), memory_free_bytes=500 * MIB)
 
 
-async def test_a_promise_that_fits_or_fits_not_whatever_is_used_asks_nobody(tmp_path: Path) -> None:
+async def test_a_promise_that_fits_whatever_is_used_asks_nobody(tmp_path: Path) -> None:
     async with open_house(tmp_path, gpu=FakeGpu((half_used(),)), make_runtime=AskedRuntime) as house:
         key = await house.key()
         await house.ready(key, 200 * MIB)
         await house.ready(key, 300 * MIB)
-        with pytest.raises(Refusal, match=str(501 * MIB)):
-            await house.submit(key, deploy(501 * MIB))
         assert asked(house.runtime) == 0
+
+
+async def test_a_refusal_asks_so_that_what_it_says_is_left_is_true(tmp_path: Path) -> None:
+    async with open_house(tmp_path, gpu=FakeGpu((half_used(),)), make_runtime=AskedRuntime) as house:
+        key = await house.key()
+        with pytest.raises(Refusal):
+            await house.submit(key, deploy(501 * MIB))
+        assert asked(house.runtime) == 0, "nothing is promised yet that could be in use or not"
+        deployment = await house.ready(key, 200 * MIB)
+        house.runtime.set_processes(deployment, frozenset({7}))
+        house.gpu.used = {7: 50 * MIB}
+        with pytest.raises(Refusal) as refused:
+            await house.submit(key, deploy(501 * MIB))
+        assert refused.value.details["available_bytes"] == 350 * MIB
+        assert asked(house.runtime) == 1
 
 
 async def test_a_promise_that_depends_on_what_is_used_asks(tmp_path: Path) -> None:

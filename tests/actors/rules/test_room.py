@@ -52,8 +52,10 @@ def test_what_is_certain_holds_whatever_the_workloads_use(
         assert len(verdicts) == 1
 
 
-def test_it_is_uncertain_only_where_it_makes_a_difference() -> None:
+def test_it_is_certain_where_it_fits_whatever_is_used_and_never_where_it_may_be_refused() -> None:
+    """A refusal says what is left, and that depends on what is used."""
     device = card(80)
     world = holding(device, [30])
-    assert [is_certain(device, world, size) for size in (50, 51, 70, 71)] == [True, False, False, True]
+    assert [is_certain(device, world, size) for size in (50, 51, 70, 71)] == [True, False, False, False]
     assert is_certain(card(None), world, 60)
+    assert is_certain(device, World(), 200), "nobody uses anything"
