@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from actors.rules.grants import TENANT_SCOPES
 from actors.state.keys import Grant
 from tests.support.bench.bench import MIB, Bench, Door, Served
 from tests.support.bench.child import Child
@@ -84,7 +85,7 @@ def _crowd(bench: Bench, keys: int, workloads: int) -> Iterator[_Crowd]:
 
 def _write_tenants(keys: int, data: Path) -> None:
     """Beside the owner's one key for all: a tenant that is measured, and the others."""
-    first, *_ = write_keys(data, keys, Grant(memory_bytes=_TENANTS_BYTES))
+    first, *_ = write_keys(data, keys, Grant(TENANT_SCOPES, _TENANTS_BYTES))
     (data.parent / "tenant").write_text(first)
 
 
