@@ -12,13 +12,13 @@ import trio
 
 from actors import holding
 from actors.available import available_now
-from actors.holding import PERIOD_SECONDS, Wanted, hold, release
+from actors.holding import PERIOD_SECONDS, Wanted, hold, release, release_spec
 from actors.messages.times import time_text
 from actors.reports import Machine, hardware_state
 from actors.rules.holding import MOST_REASON, MOST_SECONDS
 from actors.rules.refusal import Refusal
 from adapters.gpu.fake import GIB, FakeGpu, cpu_device, cuda_device
-from tests.support.houses import Disk, Household, deploy, job, open_house
+from tests.support.houses import HANG, Disk, Household, deploy, job, open_house
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -178,6 +178,17 @@ async def test_a_newer_hold_stands_whatever_becomes_of_the_older(tmp_path: Path)
         assert house.store.world.holds.on(CARD.uuid) == newer
         assert await release(house.house, identifier=older.id) == ()
         assert [h.id for h in await release(house.house, identifier=newer.id)] == [newer.id]
+
+
+async def test_a_release_is_told_once_however_often_it_is_begun(tmp_path: Path) -> None:
+    """A teller that crashed behind its fact is started again, and another look may begin one as well."""
+    async with household(tmp_path) as (house, _):
+        (held,) = await take(house, "gpu-0")
+        for cause in ("released", "ended"):
+            worker = house.house.workers.spawn(release_spec(house.house, held, cause))  # type: ignore[arg-type]
+            with trio.fail_after(HANG):
+                await worker.wait_ended()
+        assert [cause for *_, cause in await told(house)] == [None, "released"]
 
 
 async def test_the_same_act_sent_again_is_one(tmp_path: Path) -> None:
