@@ -185,7 +185,7 @@ async def test_a_release_is_told_once_however_often_it_is_begun(tmp_path: Path) 
     async with household(tmp_path) as (house, _):
         (held,) = await take(house, "gpu-0")
         for cause in ("released", "ended"):
-            worker = house.house.workers.spawn(release_spec(house.house, held, cause))  # type: ignore[arg-type]
+            worker = house.house.workers.spawn(release_spec(house.house, held, cause))
             with trio.fail_after(HANG):
                 await worker.wait_ended()
         assert [cause for *_, cause in await told(house)] == [None, "released"]
