@@ -137,6 +137,8 @@ def _tls(settings: Settings) -> Iterator[Problem]:
 
 def _readable(path: Path) -> bool:
     try:
+        if not path.is_file():
+            return False  # a pipe would wait for a writer
         with path.open("rb") as file:
             return bool(file.read(1))
     except OSError:

@@ -290,6 +290,14 @@ def test_certificate_files_that_are_not_there_are_each_named(tmp_path: Path) -> 
     assert all("a file that the peer can read" in problem.expected for problem in problems)
 
 
+def test_a_certificate_file_that_nobody_writes_keeps_no_start_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    problems = refused(
+        ENDPOINT="https://peer.example", TLS_CERT=str(tmp_path / "pipe"), TLS_KEY=str(tmp_path / "pipe")
+    )
+    assert [problem.variable for problem in problems] == ["BEST_PEER_TLS_CERT", "BEST_PEER_TLS_KEY"]
+
+
 def test_a_pair_that_does_not_load_is_refused_without_asking_for_a_password(tmp_path: Path) -> None:
     own = ensure_certificate(tmp_path / "a", "peer.example", (), datetime.now(UTC))
     other = ensure_certificate(tmp_path / "b", "peer.example", (), datetime.now(UTC))
