@@ -32,7 +32,7 @@ def parsed(text: str) -> configparser.ConfigParser:
 
 @pytest.mark.parametrize("system", [False, True])
 def test_systemd_finds_nothing_to_say_of_a_unit(tmp_path: Path, system: bool) -> None:
-    folder = tmp_path / "50% of it"
+    folder = tmp_path / "50%h of it"
     folder.mkdir()
     start = folder / "best-peer"
     start.write_text("#!/bin/sh\n")
