@@ -3,14 +3,28 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
 
 from adapters.gpu.host import HostGpu
 from adapters.gpu.joined import JoinedGpu
 from adapters.gpu.nvml import NvmlGpu
 from adapters.gpu.port import DriverUnavailable, Gpu
+from adapters.pids import are_the_machines
 from peer.settings import Settings
 
 logger = logging.getLogger("best_peer.peer")
+
+PROC: Final = Path("/proc")
+
+BLIND: Final = (
+    "this program does not see the machine's processes, so that whose a program on a card is cannot be told "
+    "where it is not the peer's, and your own use of a card not noticed: run it with the host's processes "
+    "(docker run --pid=host), or with a /proc that shows those of other users (mounted without hidepid, no "
+    "ProtectProc in its systemd unit)"
+)
 
 
 class DriverRefused(Exception):
@@ -37,6 +51,8 @@ async def open_gpu(settings: Settings) -> AsyncIterator[Gpu]:
         except DriverUnavailable as fault:
             raise DriverRefused(f"{fault.reason}; {fault.fix}") from fault
         logger.info("cards through the NVIDIA driver %s", cards.state.driver_version or "of unknown version")
+        if not await trio.to_thread.run_sync(are_the_machines, PROC):
+            logger.warning(BLIND)
         yield JoinedGpu(cards, HostGpu())
     finally:
         await cards.aclose()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from peer.devices import DriverRefused, open_gpu
+from peer.devices import BLIND, DriverRefused, open_gpu
 from peer.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,3 +68,16 @@ async def test_with_none_no_driver_is_asked(tmp_path: Path, monkeypatch: pytest.
     async with open_gpu(settings(tmp_path, GPU="none")) as gpu:
         assert [device.id for device in await gpu.devices()] == ["cpu"]
         assert gpu.state.condition == "none"
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_peer_that_does_not_see_the_machines_processes_says_so(
+    nvml: NvmlDriver,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    is_seen: bool,
+) -> None:
+    monkeypatch.setattr("peer.devices.are_the_machines", lambda proc: is_seen)
+    async with open_gpu(settings(tmp_path)):
+        assert (BLIND in caplog.text) is not is_seen
