@@ -349,10 +349,13 @@ sweep() {
   [ "$OLD" != "$NEW" ] || return 0
   for folder in "$SHARE"/*/; do
     folder=${folder%/}
-    case $folder in "$NEW" | "$OLD" | "$SHARE/*") continue ;; esac
-    is_used "$folder" || rm -rf "$folder"
+    case $folder in "$NEW" | "$OLD") continue ;; esac
+    if is_version "$folder" && ! is_used "$folder"; then rm -rf "$folder"; fi
   done
 }
+
+# is_version FOLDER: whether an install made it. Others may lie beside: a data folder may have been put there.
+is_version() { [ -f "$1/pyvenv.cfg" ] && [ ! -h "$1" ]; }
 
 # is_used FOLDER: whether a process of this machine was started from it, as far as this user may see.
 is_used() { grep -qsF "$1/" /proc/[0-9]*/cmdline; }
@@ -399,8 +402,12 @@ uninstall() {
     fail "a peer runs, or a model that it serves: revoke the keys, stop the peer (SIGTERM), and do this again"
   fi
   if is_ours "$LINK"; then rm -f "$LINK"; fi
-  rm -rf "$SHARE"
+  for folder in "$SHARE"/*/; do
+    if is_version "${folder%/}"; then rm -rf "${folder%/}"; fi
+  done
+  rm -rf "$SHARE/.lock"
   LOCKED=''
+  rmdir "$SHARE" 2>/dev/null || say "$SHARE holds more than $PROGRAM, which is left as it is"
   say "$PROGRAM is removed. Its data, keys and log are left in ${BEST_PEER_DATA:-$HOME/.best-peer}"
 }
 

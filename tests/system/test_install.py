@@ -379,6 +379,21 @@ def test_a_unit_is_written_for_the_command_and_goes_with_it(
     assert unit.exists()
 
 
+@pytest.mark.parametrize("data", ["", "data"], ids=["its own folder", "a folder in it"])
+def test_data_that_lies_beside_the_program_is_never_touched(person: Person, release: Path, data: str) -> None:
+    """``BEST_PEER_DATA=~/.local/share/best-peer`` is where many a person would put it."""
+    kept = person.share / data
+    for name in ("events", "tls", "models"):
+        (kept / name).mkdir(parents=True)
+        (kept / name / "a file").write_text("of the peer's\n")
+    before = tree(person.home)
+    person.installs(release, "--version", "1.0")
+    assert set(before.items()) <= set(tree(person.home).items())
+    said = person.installs("--uninstall")
+    assert tree(person.home) == before
+    assert f"{person.share} holds more than best-peer" in said
+
+
 def test_the_product_itself_is_installed_over_its_data_with_no_index(person: Person, tmp_path: Path) -> None:
     folder = tmp_path / "release"
     made = subprocess.run(
