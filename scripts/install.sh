@@ -161,7 +161,9 @@ finish() {
 
 # fetch: puts the release's checked files into WORK; sets FOUND to its version and NAME to its folder's name.
 fetch() {
-  WORK=$(mktemp -d "${TMPDIR:-/tmp}/best-peer-install.XXXXXX") || fail 'no folder for temporary files can be made'
+  # Not in a folder for temporary files: here the next run finds what one that was killed left behind.
+  WORK=$SHARE/.work
+  { rm -rf "$WORK" && mkdir -m 700 "$WORK"; } || fail "$WORK cannot be made: see that this user may write there"
   "$PYTHON" -I - "$SOURCE" "$VERSION" "$WORK" "$CPU" <<'END' || exit $?
 import hashlib, ipaddress, os, re, shutil, sys, urllib.error, urllib.parse, urllib.request
 

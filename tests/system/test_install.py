@@ -273,6 +273,7 @@ def test_an_upgrade_that_is_cut_off_leaves_the_old_one_and_the_next_makes_it_who
     assert person.version() == "best-peer 1.0"
     person.installs(release, "--version", "1.9.0")
     assert person.version() == "best-peer 1.9.0"
+    assert {path.name.partition("-")[0] for path in person.share.iterdir()} == {"1.0", "1.9.0"}
 
 
 def test_another_install_is_waited_for_by_the_person(person: Person, release: Path) -> None:
