@@ -29,6 +29,8 @@ class Issue:
 
     Args:
         is_awaited: whether a device waits for it now.
+        is_withdrawn: it was taken back as it was made: where the disk does not keep it, neither comes its
+            approval back.
     """
 
     approved: Approved
@@ -36,6 +38,7 @@ class Issue:
     batch: Batch[KeyRecord]
     since: float
     is_awaited: bool = False
+    is_withdrawn: bool = False
 
 
 class Issuing:
@@ -78,6 +81,18 @@ class Issuing:
         self._issues[approved.device_digest] = issue
         return issue
 
+    def withdraw(self, name: str) -> tuple[Issue, ...]:
+        """Keys of a connection's name that were made and not told: none is made of their approvals again.
+
+        Those that the disk did not keep are forgotten. Never a checkpoint.
+        """
+        found = tuple(issue for issue in self._issues.values() if issue.approved.name == name)
+        for issue in found:
+            issue.is_withdrawn = True
+            if issue.batch.error is not None:
+                self._issues.pop(issue.approved.device_digest, None)
+        return found
+
     async def tell(self, issue: Issue) -> Credential:
         """The key, once it is durable. A device that leaves before may ask again.
 
@@ -90,7 +105,8 @@ class Issuing:
             await issue.batch.wait()
         except (NoRoom, JournalUnavailable):
             self._issues.pop(device, None)
-            self._store.ring.apply(issue.approved)
+            if not issue.is_withdrawn:
+                self._store.ring.apply(issue.approved)
             raise
         finally:
             issue.is_awaited = False

@@ -5,11 +5,12 @@ leave: what was begun goes on without them.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import msgspec
 
+from actors.issuing import Issue
 from actors.log.journal import Batch, JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.messages.commands import PullImage
@@ -87,12 +88,25 @@ class KeyEnds:
         wish = self._wishes.get(holder)
         return wish is None or wish.is_kept
 
-    async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
+    async def revoke(
+        self,
+        name_or_holder: str,
+        *,
+        ends_work: bool,
+        unfetched: Sequence[Approved] = (),
+        making: Sequence[Issue] = (),
+    ) -> RevokedKeys:
         """Take keys back, by the connection's name or the holder's id (F13). They are closed at once.
 
         With `ends_work` also what keys of that name left running that were taken or given back before.
         Whoever was approved under the name and has not fetched a key gets none. Cancelling the wait loses the
         answer alone.
+
+        Args:
+            name_or_holder: whose.
+            ends_work: whether what they run ends.
+            unfetched: approvals under the name that no key was made of.
+            making: keys of the name that the disk still writes.
 
         Raises:
             Refusal: UNKNOWN_KEY.
@@ -102,8 +116,8 @@ class KeyEnds:
         keys = [k for k in named if k.revoked_ms is None or self.is_closing(k.holder)]
         working = self._working()
         closed = [k for k in named if k.holder in working and k not in keys]
-        unfetched = [a for a in self._store.ring.approvals() if a.name == name_or_holder]
-        if not keys and not unfetched and not (closed and ends_work):
+        new = [issue.credential.key for issue in making]
+        if not keys and not new and not unfetched and not (closed and ends_work):
             raise _nothing_to_revoke(name_or_holder, is_known=bool(named), has_work=bool(closed))
         if not ends_work:
             closed = []
@@ -113,9 +127,15 @@ class KeyEnds:
             self._close(Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work))
             for key in (*keys, *closed)
         ]
-        wishes += [self._withdraw(Withdrawn(device_digest=a.device_digest, at_ms=now)) for a in unfetched]
+        wishes += [
+            self._close(Revoked(holder=key.holder, at_ms=now, by="owner", ends_work=ends_work), is_new=True)
+            for key in new
+        ]
+        # Where the disk keeps no such key, its approval is there still.
+        approvals = (*unfetched, *(issue.approved for issue in making))
+        wishes += [self._withdraw(Withdrawn(device_digest=a.device_digest, at_ms=now)) for a in approvals]
         kept = [await _was_kept(wish) for wish in wishes]
-        return RevokedKeys(tuple(keys), tuple(closed), tuple(unfetched), all(kept))
+        return RevokedKeys((*keys, *new), tuple(closed), tuple(unfetched), all(kept))
 
     async def was_kept(self, holder: str) -> bool:
         """Wait until the disk has said whether it kept that a key was closed, and what it said."""
@@ -151,10 +171,13 @@ class KeyEnds:
                 self._wishes[holder] = self._put(wish.record, reopens=wish.reopens)
         return not self._wishes
 
-    def _close(self, record: Revoked) -> _Wish:
-        """Close a key now, and have it written. Never a checkpoint."""
+    def _close(self, record: Revoked, *, is_new: bool = False) -> _Wish:
+        """Close a key now, and have it written. Never a checkpoint.
+
+        One that `is_new` is in the fold only once the disk has kept it, which may be before it keeps this.
+        """
         key = self._store.ring.get(record.holder)
-        reopens = key is not None and key.revoked_ms is None
+        reopens = is_new or (key is not None and key.revoked_ms is None)
         before = self._wishes.get(record.holder)
         if before is not None and not before.is_kept and isinstance(before.record, Revoked):
             # One record says both.

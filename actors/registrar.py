@@ -289,12 +289,28 @@ class Registrar:
         return await self._issuing.tell(issue)
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
-        """As `KeyEnds.revoke`; the codes of what is withdrawn are denied."""
-        for approved in self._store.ring.approvals():
+        """As `KeyEnds.revoke`, also what the disk still writes; the codes of what is withdrawn are denied."""
+        made = self._issuing.withdraw(name_or_holder)
+        unfetched = [
+            *(a for a in self._store.ring.approvals() if a.name == name_or_holder),
+            *self._being_approved(name_or_holder),
+            *(issue.approved for issue in made if issue.batch.error is not None),
+        ]
+        for approved in unfetched:
             code = self._codes.by_device(approved.device_digest)
-            if code is not None and approved.name == name_or_holder:
+            if code is not None:
                 self._codes.end(code, "denied")
-        return await self.ends.revoke(name_or_holder, ends_work=ends_work)
+        making = [issue for issue in made if not issue.batch.event.is_set()]
+        return await self.ends.revoke(name_or_holder, ends_work=ends_work, unfetched=unfetched, making=making)
+
+    def _being_approved(self, name: str) -> list[Approved]:
+        """Approvals under a name that the disk has not answered for yet."""
+        found = []
+        for code in self._codes.waiting():
+            if code.name == name and code.approval is not None and not code.approval.event.is_set():
+                records = (r for r in code.approval.entries if isinstance(r, Approved))
+                found += [r for r in records if r.device_digest == code.device_digest]
+        return found
 
     async def give_back(self, holder: str) -> Key:
         """As `KeyEnds.give_back`."""
