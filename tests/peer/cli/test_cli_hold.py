@@ -77,17 +77,26 @@ def asked(door: FakeDoor, route: str) -> list[Any]:
 
 
 def when(door: FakeDoor, route: str, act: Callable[[], Any]) -> threading.Thread:
-    """Do something once a route was asked."""
+    """Do something once a route was asked, and nothing where it never is."""
 
     def wait() -> None:
         begun = time.monotonic()
-        while not asked(door, route) and time.monotonic() - begun < SECONDS:
+        while not asked(door, route):
+            if time.monotonic() - begun > SECONDS:
+                return
             time.sleep(0.005)
         act()
 
     thread = threading.Thread(target=wait)
     thread.start()
     return thread
+
+
+def when_often(door: FakeDoor, route: str, times: int) -> None:
+    """Wait until a route was asked so often."""
+    begun = time.monotonic()
+    while len(asked(door, route)) < times and time.monotonic() - begun < SECONDS:
+        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -268,11 +277,9 @@ def test_a_peer_that_does_not_answer_meanwhile_is_said_once_and_asked_again(
 
     def end() -> None:
         answering.answers.update({LOOK: broken, GIVE: broken})
-        while len(asked(answering, LOOK)) < 5:
-            time.sleep(0.005)
+        when_often(answering, LOOK, 5)
         child.stdin.close()  # type: ignore[union-attr]
-        while len(asked(answering, GIVE)) < 3:
-            time.sleep(0.005)
+        when_often(answering, GIVE, 3)
         answering.answers[GIVE] = 200, {"released": [held()], "holds": []}
 
     ends = when(answering, TAKE, end)
