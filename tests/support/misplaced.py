@@ -45,6 +45,8 @@ ADMIN: dict[str, dict[str, Any]] = {
     "approve": {"user_code": "BCDF-GHJK", "scopes": ["all"], "memory_bytes": 1, "expires_seconds": 5},
     "deny": {"user_code": "BCDF-GHJK"},
     "revoke": {"name": "nobody", "keep_running": False},
+    "hold": {"hold": "hold-1", "device": "gpu-7", "seconds": 5, "reason": "r", "now": False},
+    "release": {"device": "gpu-7", "hold": "hold-1"},
 }
 PATHS = (
     "/",
@@ -64,6 +66,8 @@ PATHS = (
     "/device",
     "/admin/status",
     "/admin/pending",
+    "/admin/keys",
+    "/admin/holds",
     "/admin/nowhere",
 )
 PARAMETERS = (
@@ -258,6 +262,8 @@ def _in_admin(mark: str, token: str) -> Iterator[Sent]:
     for name, body in ADMIN.items():
         for sent in marked(body, mark):
             content = json.dumps(sent).encode()
+            # Whoever holds a device has the reason told to those who may know.
+            shown = isinstance(sent, dict) and mark in (sent.get("reason"), sent.get("hold"))
             for credential in (token, mark):
                 yield Sent(
                     f"admin {name}",
@@ -265,6 +271,7 @@ def _in_admin(mark: str, token: str) -> Iterator[Sent]:
                     f"/admin/{name}",
                     {**kind, "authorization": f"Bearer {credential}"},
                     content,
+                    is_data=shown,
                 )
 
 

@@ -46,7 +46,7 @@ def shown_to_all(peer: PeerProcess) -> Iterator[tuple[str, str]]:
         for path in ("/queries/get-workloads", "/queries/get-hardware-state", "/metrics"):
             yield path, _whole(client.get(path))
         yield "a collector's metrics", _whole(client.get("/metrics", headers={"x-api-key": collector}))
-        for name in ("status", "pending"):
+        for name in ("status", "pending", "keys", "holds"):
             owner = {"authorization": f"Bearer {token}"}
             yield f"the owner's {name}", _whole(client.get(f"/admin/{name}", headers=owner))
         stream = {"last-event-id": "from the beginning"}
