@@ -11,7 +11,7 @@ from tests.support.bench.figures import Line
 _HEAD = """\
 # Benchmarks
 
-Made by `scripts/bench --write`; run it to measure your own machine (some twenty-five minutes, no network;
+Made by `scripts/bench --write`; run it to measure your own machine (some thirty minutes, no network;
 root, for the row with containers). Ours and its baseline are measured in one run, in turn, a few tenths of a
 second to a few seconds each, over and over. What stands here are medians, and ratios taken round by round
 with the quartiles that half of the rounds lie between: absolute figures are this machine's, the ratios are
@@ -37,6 +37,9 @@ _METHOD = """
   digest. The bare client asks for the same containers, by httpx over the same socket; what it does not do is
   to keep the command, to look whether the image is there, to follow what the engine tells, and to tell
   anybody. An end is told before its container is removed, in both; each round begins when all are gone.
+- **Crowd** is two peers side by side on the fake runtime, one with a thousand keys and two hundred workloads,
+  half of them jobs. What is compared is the processor time of each request, all that follows from it
+  included; a scrape of everything by each of its samples, since it has more of them.
 - **Start** is the installed program with the fake runtime and a data folder that has been used before.
 """
 
