@@ -1,5 +1,6 @@
 """A peer's life in one process: start in order, serve, stop in reverse (F37; rule 10 of the house)."""
 
+import contextlib
 import gc
 import logging
 import os
@@ -77,7 +78,7 @@ async def _main(
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            stop = _Stop(nursery.cancel_scope)
+            stop = _Stop(nursery.cancel_scope, folder.door)
             nursery.start_soon(_stop_on_signal, signals, stop)
             async with open_peer(settings, folder, endpoint=str(endpoint)) as peer:
                 front = Front(peer, sock, shown)
@@ -116,9 +117,14 @@ class _Stop:
     """What a signal ends: the services, or a start that has not come so far."""
 
     start: trio.CancelScope
+    record: Path
+    """The door's, for the command line."""
     services: Services | None = None
 
     def __call__(self) -> None:
+        # While it listens still: whoever takes its place must not be sent the admin token.
+        with contextlib.suppress(OSError):
+            self.record.unlink(missing_ok=True)
         if self.services is None:
             self.start.cancel("asked to stop")
         else:
