@@ -367,6 +367,14 @@ def test_a_unit_is_written_for_the_command_and_goes_with_it(
     line = person.refuses(release, "--version", "1.0", "--systemd", code=2, PATH=path)
     assert "1.0 is installed and its unit does not start: best-peer check" in line
 
+    # Somebody's own unit is theirs.
+    written = unit.read_text()
+    unit.write_text("[Service]\nExecStart=/mine\n")
+    said = person.installs(release, "--version", "1.0", "--systemd", XDG_RUNTIME_DIR=str(person.home))
+    assert f"{unit} is not this script's and is left as it is" in said
+    assert unit.read_text().endswith("/mine\n")
+    unit.write_text(written)
+
     data = person.home / ".best-peer"
     data.mkdir()
     (data / "keys.jsonl").write_text("{}\n")
@@ -374,7 +382,6 @@ def test_a_unit_is_written_for_the_command_and_goes_with_it(
     assert str(data) in said
     assert sorted(path.name for path in person.home.rglob("*") if path.is_file()) == ["keys.jsonl"]
     assert not person.link.is_symlink()
-    # Somebody's own unit is theirs.
     unit.write_text("[Service]\nExecStart=/mine\n")
     person.installs("--uninstall")
     assert unit.exists()
