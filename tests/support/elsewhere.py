@@ -7,6 +7,7 @@ answers as JSON on stdout.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -49,8 +50,9 @@ def answers(folder: Path, asked: list[Asked]) -> list[Answered]:
     Raises:
         AssertionError: no network of its own can be made here.
     """
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     ran = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", "--kill-child", "--fork", sys.executable, "-m",
+        ["unshare", *user, "--net", "--kill-child", "--fork", sys.executable, "-m",
          "tests.support.elsewhere", str(folder)],
         cwd=ROOT,
         input=json.dumps(cattrs.unstructure(asked)),
@@ -59,7 +61,7 @@ def answers(folder: Path, asked: list[Asked]) -> list[Answered]:
         timeout=SECONDS,
         check=False,
     )  # fmt: skip
-    assert ran.returncode == 0, f"needs unshare, ip and user namespaces: {ran.stderr}"
+    assert ran.returncode == 0, f"needs unshare and ip, and root or user namespaces: {ran.stderr}"
     return cattrs.structure(json.loads(ran.stdout), list[Answered])
 
 
