@@ -74,6 +74,8 @@ async def hold(house: House, wanted: Wanted) -> tuple[Hold, ...]:
     if wanted.until_ms is not None:
         check_until(wanted.until_ms, house.clock.now_ms())
     facts = [Fact(_held(wanted, reason, device)) for device in await meant(house, wanted.device)]
+    if before := holds.of(wanted.id):  # told for who sent the same act first, while the devices were read
+        return before
     kept = Reply[None]()
     worker = _spawn(house, _hold_spec(house, wanted.id, facts, kept))
     with trio.move_on_after(2 * KEEP_SECONDS) as waited:
@@ -84,14 +86,15 @@ async def hold(house: House, wanted: Wanted) -> tuple[Hold, ...]:
             "the disk has not answered yet: best-peer status shows whether the hold was kept",
             retry_after_seconds=30,
         )
-    if not kept.is_set:
+    held = holds.of(wanted.id)
+    if not held and not kept.is_set:
         raise Refusal(
             "NO_ROOM",
             "nothing is held, since the disk did not keep it; free room on the file system of the data "
             "folder and hold again",
             retry_after_seconds=30,
         )
-    return holds.of(wanted.id)
+    return held
 
 
 async def release(
@@ -107,6 +110,8 @@ async def release(
     Raises:
         Refusal: UNKNOWN_DEVICE; NO_ROOM, LOG_UNAVAILABLE where the disk did not take it yet.
     """
+    if identifier is not None:
+        await _until_settled(house, identifier)
     now = time_text(house.clock.now_ms())
     over = [h for h in await _on(house, device) if identifier in (None, h.id) and h.stands_at(now)]
     workers = [_spawn(house, release_spec(house, each, "released")) for each in over]
@@ -122,6 +127,24 @@ async def release(
             retry_after_seconds=30,
         )
     return tuple(over)
+
+
+async def _until_settled(house: House, identifier: str) -> None:
+    """Wait until an act that is being told was kept or refused.
+
+    Who gives it up before its answer would else be told that nothing is held, and it would stand after.
+    """
+    worker = house.workers.get(_take_name(identifier))
+    if worker is None:
+        return
+    with trio.move_on_after(2 * KEEP_SECONDS) as waited:
+        await worker.wait_ended()
+    if waited.cancelled_caught:
+        raise Refusal(
+            "LOG_UNAVAILABLE",
+            "the disk has not answered yet whether it keeps this hold; release it again in a moment",
+            retry_after_seconds=30,
+        )
 
 
 async def meant(house: House, device: str | None) -> Sequence[Device]:
@@ -178,7 +201,11 @@ def _hold_spec(house: House, identifier: str, facts: Sequence[Fact], kept: Reply
                 kept.set(None)
                 _wake(house)
 
-    return ChildSpec(f"hold {identifier}", Take, restart=Restart.TEMPORARY, capacity=0)
+    return ChildSpec(_take_name(identifier), Take, restart=Restart.TEMPORARY, capacity=0)
+
+
+def _take_name(identifier: str) -> str:
+    return f"hold {identifier}"
 
 
 def _held(wanted: Wanted, reason: str | None, device: Device) -> e.DeviceHeldV1:

@@ -366,7 +366,9 @@ def _device_held(world: World, event: e.DeviceHeldV1, place: _Place | Head) -> N
     world.holds.take(hold)
     living: tuple[Workload, ...] = (*world.deployments.values(), *world.jobs.values())
     for workload in living:
-        if (workload.device_uuid or HOST) == hold.device_uuid:
+        # Also what runs on a device that is not listed now: an act for every device is for that one as well.
+        standing = world.holds.on(workload.device_uuid or HOST)
+        if standing is not None and standing.id == hold.id:
             world._take_back(workload, hold, place.time)  # noqa: SLF001
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from actors import holding
 from actors.available import available_now
@@ -409,6 +410,73 @@ async def test_an_owner_who_leaves_while_it_is_told_loses_the_answer_alone(
         disk.release("events")
         await house.told("JobStopped")
         assert name not in house.store.world.jobs
+
+
+async def test_an_act_given_up_while_it_is_told_is_released(tmp_path: Path, disk: Disk) -> None:
+    async with household(tmp_path) as (house, _):
+        act = wanted()
+        disk.hold("events")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hold, house.house, act)
+            await house.until(lambda: is_telling(house))
+            nursery.cancel_scope.cancel()
+        released: list[Hold] = []
+
+        async def give_up() -> None:
+            released.extend(await release(house.house, identifier=act.id))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(give_up)
+            await trio.testing.wait_all_tasks_blocked()
+            disk.release("events")
+        assert [each.device for each in released] == ["gpu-0", "cpu"]
+        assert not len(house.store.world.holds)
+
+
+async def test_an_act_that_a_slow_disk_has_in_hand_is_not_said_to_be_released(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "KEEP_SECONDS", 0.05)
+    async with household(tmp_path) as (house, _):
+        act = wanted()
+        disk.hold("events")
+        with pytest.raises(Refusal, match="whether the hold was kept"):
+            await hold(house.house, act)
+        with pytest.raises(Refusal, match="release it again"):
+            await release(house.house, identifier=act.id)
+        disk.release("events")
+        await house.until(lambda: not is_telling(house))
+        assert len(await release(house.house, identifier=act.id)) == 2
+
+
+async def test_the_same_act_sent_twice_at_once_is_one_and_answered_twice(tmp_path: Path, disk: Disk) -> None:
+    async with household(tmp_path) as (house, _):
+        act = wanted()
+        answers: list[tuple[Hold, ...]] = []
+
+        async def send() -> None:
+            answers.append(await hold(house.house, act))
+
+        disk.hold("events")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            nursery.start_soon(send)
+            await house.until(lambda: is_telling(house))
+            await trio.testing.wait_all_tasks_blocked()
+            disk.release("events")
+        assert [len(each) for each in answers] == [2, 2]
+        assert len(await told(house)) == 2
+
+
+async def test_a_machine_taken_back_is_rid_of_what_runs_on_a_card_that_is_not_listed(tmp_path: Path) -> None:
+    gpu = machine()
+    async with household(tmp_path, gpu=gpu) as (house, key):
+        await house.running(key, device=CARD.id)
+        gpu.shown = (cpu_device(),)
+        await take(house, ends_work=True)
+        assert len(house.store.world.owners_ends) == 1
+        gpu.shown = (CARD, cpu_device())
+        await house.told("JobStopped")
 
 
 def is_telling(house: Household) -> bool:
