@@ -26,7 +26,7 @@ from actors.loading import load
 from actors.messages import events as e
 from actors.messages.commands import Accepted, UndeployModel
 from actors.messages.envelope import Fact
-from actors.release import look_before
+from actors.release import look_before, not_waited_for
 from actors.state.workloads import Deployment
 from actors.state.world import World
 from actors.workload import WorkloadActor
@@ -283,6 +283,10 @@ class DeploymentActor(WorkloadActor[Deployment]):
     async def _fail(
         self, deployment: Deployment, code: str, reason: str, fix: str, ended: Exit | None = None
     ) -> None:
+        note = await self._memory_note(deployment)
+        if code == UNAVAILABLE:
+            # Nobody knows whether it was started.
+            note = not_waited_for(deployment, is_gone=False) or UNSET
         event = e.DeploymentFailed(
             deployment=self._id,
             code=code,
@@ -290,11 +294,11 @@ class DeploymentActor(WorkloadActor[Deployment]):
             fix=fix,
             exit_code=UNSET if ended is None else ended.code,
             output=UNSET if ended is None else ended.output,
-            memory_note=await self._memory_note(deployment),
+            memory_note=note,
         )
         await self._tell(deployment, event)
         if code == UNAVAILABLE:
-            # It may have been started all the same: then it is ended when that can be done.
+            # If it was after all, it is ended when that can be done.
             self._house.workers.spawn(sweep_spec(self._house, self._id))
 
     def _started(self, deployment: Deployment) -> e.DeploymentStarted:

@@ -20,7 +20,7 @@ from actors.messages import events as e
 from actors.messages.commands import Accepted, RunJob
 from actors.messages.envelope import Fact
 from actors.messages.times import time_ms
-from actors.release import look_before
+from actors.release import look_before, not_waited_for
 from actors.state.workloads import Job
 from actors.state.world import World
 from actors.workload import WorkloadActor
@@ -82,10 +82,12 @@ class JobActor(WorkloadActor[Job]):
                 if not await self._was_begun():
                     await self._start(job)
             except (ImageFault, StartFailed) as fault:
+                note: str | UnsetType = UNSET
                 if fault.code == UNAVAILABLE:
                     # It may have been started all the same: that is looked after apart.
                     self._house.workers.spawn(sweep_spec(self._house, self._id))
-                await self._fail(job, fault.code, fault.reason, fault.fix)
+                    note = not_waited_for(job, is_gone=False) or UNSET
+                await self._fail(job, fault.code, fault.reason, fault.fix, note)
                 return
             await self._tell(job, self._started(job))
         await self._tell_end(job, await runtime.wait(self._id))
@@ -182,8 +184,8 @@ class JobActor(WorkloadActor[Job]):
         key = self._house.store.ring.get(job.holder)
         return None if key is None else key.revoked_ms
 
-    async def _fail(self, job: Job, code: str, reason: str, fix: str) -> None:
-        await self._tell(job, e.JobFailed(self._id, code, reason, fix))
+    async def _fail(self, job: Job, code: str, reason: str, fix: str, note: str | UnsetType = UNSET) -> None:
+        await self._tell(job, e.JobFailed(self._id, code, reason, fix, memory_note=note))
 
     def _started(self, job: Job) -> e.JobStarted:
         return e.JobStarted(

@@ -218,6 +218,7 @@ async def test_a_deploy_not_yet_started_does_not_wait_for_ever(tmp_path: Path) -
         gate.set()
         fact = await house.told("DeploymentFailed", causation=command)
         assert fact["data"]["code"] == "RUNTIME_UNAVAILABLE"
+        assert "may hold its memory" in fact["data"]["memory_note"]
         assert house.store.world.promised == {}
         back()
         house.runtime.plant(deployment)

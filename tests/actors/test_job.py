@@ -268,6 +268,7 @@ async def test_a_job_is_failed_when_its_engine_stays_away_and_what_was_started_e
         house.runtime._gate.set()
         fact = await house.told("JobFailed", causation=run)
         assert fact["data"]["code"] == "RUNTIME_UNAVAILABLE"
+        assert "may hold its memory" in fact["data"]["memory_note"]
         assert house.store.world.promised == {}
         assert house.runtime.is_running(name)
         come_back()
