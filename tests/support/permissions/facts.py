@@ -13,12 +13,12 @@ TYPES: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(e.Even
 """Every type of fact, in the order in which a workload comes and goes."""
 
 
-def fact_of(kind: str, holder: str | None, correlation: str) -> Fact:
-    """A fact of a type, told to a holder under a correlation; `holder` None is of nobody."""
+def fact_of(kind: str, holder: str, correlation: str) -> Fact:
+    """A fact of a type, told to a holder under a correlation."""
     event = TYPES[kind]
     required = [field for field in attrs.fields(event) if field.default is attrs.NOTHING]
     hints = get_type_hints(event)
-    given = {field.name: _sample(field.name, hints[field.name], holder or "") for field in required}
+    given = {field.name: _sample(field.name, hints[field.name], holder) for field in required}
     return Fact(event(**given), holder, correlation, None)
 
 

@@ -156,9 +156,11 @@ async def open_ground(folder: Path, kind: Kind) -> AsyncIterator[Ground]:
 
 
 async def _arrange(door: OpenDoor, clock: FakeClock, kind: Kind) -> Ground:
-    hold = {"hold": "hold-of-the-second-card", "device": HELD.id, "reason": REASON}
-    held = await door.admin("POST", "hold", json=hold)
-    assert held.status_code == 200, held.text
+    await _hold(door, "hold-of-the-second-card", HELD.id)
+    # Another comes and goes, so that the log has each fact of the owner's.
+    await _hold(door, "hold-that-is-over-now", CPU.id)
+    released = await door.admin("POST", "release", json={"device": CPU.id})
+    assert released.status_code == 200, released.text
     other = await _key(door, "other", Grant())
     theirs = await _work(door, other)
     secret, holder = await _issue(door, kind)
@@ -186,6 +188,11 @@ async def _arrange(door: OpenDoor, clock: FakeClock, kind: Kind) -> Ground:
 
 
 NOBODYS_IDS: Final = (NOBODYS.deployment, NOBODYS.job, NOBODYS.command)
+
+
+async def _hold(door: OpenDoor, name: str, device: str) -> None:
+    held = await door.admin("POST", "hold", json={"hold": name, "device": device, "reason": REASON})
+    assert held.status_code == 200, held.text
 
 
 async def _issue(door: OpenDoor, kind: Kind) -> tuple[str, str | None]:
