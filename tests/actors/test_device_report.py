@@ -1,4 +1,4 @@
-"""What is shown of devices and their driver: unknown is never zero, strangers are their owner's to see (F16)."""
+"""What is shown of devices and their driver: unknown is never zero, strangers are for their owner (F16)."""
 
 from __future__ import annotations
 
