@@ -137,7 +137,7 @@ async def _until_settled(house: House, identifier: str) -> None:
     worker = house.workers.get(_take_name(identifier))
     if worker is None:
         return
-    with trio.move_on_after(2 * KEEP_SECONDS) as waited:
+    with trio.move_on_after(KEEP_SECONDS) as waited:
         await worker.wait_ended()
     if waited.cancelled_caught:
         raise Refusal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -120,6 +121,7 @@ class _Holding:
         self._body = body
         self._is_json = is_json
         self._ended = ""
+        self._is_asked = False
 
     async def take(self) -> None:
         """Hold, and say who is affected, before and after."""
@@ -128,6 +130,7 @@ class _Holding:
         if not self._is_json:
             named = {"device": self._body["device"]} if "device" in self._body else None
             say_before(await self._door.get("/admin/holds", named), now=self._body["now"])
+        self._is_asked = True
         answer = await self._door.post("/admin/hold", self._body, seconds=REVOKE_SECONDS)
         if self._is_json:
             print_json(answer)
@@ -157,7 +160,10 @@ class _Holding:
                     nursery.start_soon(self._until_gone, process, end)
                     nursery.start_soon(self._until_released, end)
         except BaseExceptionGroup as group:
-            raise _only(group) from group
+            error = _only(group)
+            if isinstance(error, Failed) and self._is_asked:
+                await self._let_go()
+            raise error from group
         if self._ended == "released":
             self._note("The hold is over: it was released elsewhere, held anew, or its time came.")
             return
@@ -187,6 +193,13 @@ class _Holding:
             if all(each.get("hold") != self._body["hold"] for each in dicts(answer.get("holds"))):
                 end("released")
                 return
+
+    async def _let_go(self) -> None:
+        """Release what may be held for all that no answer came: nobody would watch the process any more."""
+        with contextlib.suppress(Failed, Refused, FolderError):
+            answer = await self._again().post("/admin/release", {"hold": self._body["hold"]})
+            if released := dicts(answer.get("released")):
+                self._note(f"Released: {names(str(each.get('device')) for each in released)}.")
 
     async def _release(self, why: str) -> None:
         import trio

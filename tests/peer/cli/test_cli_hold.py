@@ -306,6 +306,26 @@ def test_a_release_that_never_succeeds_says_what_to_do(
     assert "the hold is not released: best-peer release ends it" in ran.line
 
 
+def test_a_hold_whose_answer_is_lost_is_not_left_with_nobody_watching(
+    answering: FakeDoor, cli: Callable[..., Ran], child: subprocess.Popen[bytes]
+) -> None:
+    """It may be held, or will be as soon as the disk answers, for twelve hours."""
+    answering.answers[TAKE] = 503, {"error": {"code": "LOG_UNAVAILABLE", "message": "not answered yet"}}
+    ran = cli("hold", "--while", str(child.pid))
+    assert ran.code == 2
+    assert "not answered yet" in ran.line
+    assert asked(answering, GIVE) == [{"hold": HOLD}]
+    assert ran.out.splitlines()[-1] == "Released: gpu-0."
+
+
+def test_a_hold_that_was_not_asked_for_is_not_released(
+    answering: FakeDoor, cli: Callable[..., Ran], child: subprocess.Popen[bytes]
+) -> None:
+    answering.answers[LOOK] = 503, {"error": {"code": "LOG_UNAVAILABLE", "message": "not now"}}
+    assert cli("hold", "--while", str(child.pid)).code == 2
+    assert asked(answering, TAKE) == asked(answering, GIVE) == []
+
+
 def test_a_process_that_is_not_there_is_refused(answering: FakeDoor, cli: Callable[..., Ran]) -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait(SECONDS)
