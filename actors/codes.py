@@ -29,6 +29,9 @@ address of everybody, and what runs on it could shut everybody out. Three megaby
 REMEMBERED = 1024
 """Ended codes kept, so that a late approval or poll learns whether its code was used, denied or ran out."""
 
+DEVICE_CODE_PREFIX = "bpd_"
+"""What tells a device code apart from a key, and what the log knows one by."""
+
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no words, and nothing that reads as a digit (RFC 8628 6.1)
 
 State = Literal["pending", "approved", "used", "denied", "expired"]
@@ -127,7 +130,7 @@ class Codes:
         self._expire()
         group = None if is_loopback(address) else address_group(address)
         self._check_ceilings(client_id, group)
-        device_code = secrets.token_urlsafe(32)
+        device_code = DEVICE_CODE_PREFIX + secrets.token_urlsafe(32)
         user_code = self._new_user_code()
         code = Code(
             device_digest=digest(device_code),

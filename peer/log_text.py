@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 REMOVED: Final = "[key removed]"
-# Keys and device codes are bp_ and 43 url-safe characters, the admin token bpa_ and as many.
-_SECRET = re.compile(r"bpa?_[A-Za-z0-9_-]{43,}")
+# Keys are bp_ and 43 url-safe characters, the admin token bpa_ and device codes bpd_ and as many.
+_SECRET = re.compile(r"bp[ad]?_[A-Za-z0-9_-]{43,}")
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+", re.ASCII)
 
 

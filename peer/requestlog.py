@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from typing import Final, Protocol
+from urllib.parse import unquote
 
 from peer.addresses import bracketed
 from peer.log_text import cut, without_keys
@@ -85,4 +86,8 @@ def _client(host: str | None, port: int | None) -> str | None:
 
 def _path(path: str) -> str:
     # A query may hold a key of its own; the record should have none, and this is where it would be read.
-    return cut(without_keys(path.split("?", 1)[0]), MAX_PATH)
+    told = path.split("?", 1)[0]
+    # Whoever reads the log can undo percent signs: where those spell a key, the path is told as it reads.
+    plain = unquote(told)
+    shown = without_keys(plain)
+    return cut(without_keys(told) if shown == plain else shown, MAX_PATH)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.codes import Codes
 from peer.logs import Logs, LogSpec, configure_logging, parse_log_spec
 from peer.requestlog import RequestLog
 
@@ -74,6 +75,26 @@ def test_the_query_is_never_told() -> None:
 def test_a_key_in_a_path_is_taken_out_even_where_the_line_is_cut(padding: int) -> None:
     [line] = written(Request(path="/" + "x" * padding + "/" + KEY + "/" + "y" * 600))
     assert "Ab3" not in line
+
+
+@pytest.mark.parametrize(
+    "spelled", [KEY.replace("_", "%5F"), KEY.replace("b", "%62"), f"%20{KEY[:9]}%{ord(KEY[9]):x}{KEY[10:]}"]
+)
+def test_a_key_that_is_spelled_in_percent_signs_is_taken_out_too(spelled: str) -> None:
+    [line] = written(Request(path=f"/a%20b/{spelled}/c%0Ad"))
+    assert "yz" not in line
+    assert "[key removed]" in line
+    assert LINE.fullmatch(line)
+
+
+def test_a_device_code_in_a_path_is_taken_out() -> None:
+    """Until its agent has come it is worth a key."""
+    codes = Codes(lambda: 0.0)
+    device_code, _ = codes.begin(
+        client_id="c", address=None, name="lab", agent_label=None, lifetime="durable"
+    )
+    [line] = written(Request(path=f"/oauth/token/{device_code}"))
+    assert 'path="/oauth/token/[key removed]"' in line
 
 
 def test_a_path_with_line_breaks_stays_one_line_and_can_be_read_back() -> None:
