@@ -32,7 +32,7 @@ from actors.rules.images import check_image
 from actors.rules.pace import Pace
 from actors.rules.placement import place, place_job
 from actors.rules.refusal import Refusal
-from actors.rules.room import NOTHING_KNOWN, is_certain
+from actors.rules.room import NOTHING_KNOWN, is_certain, taken_as_used
 from actors.rules.shares import check_deployment, check_job
 from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Key
@@ -193,13 +193,18 @@ class Desk:
 
     async def _reading(self, engine: Engine | None, *, asks: bool) -> "_Prepared":
         # A reading that began before a promise came back may show memory that is free by now.
+        world = self._store.world
         for _ in range(MOST_LOOKS):
-            releases = self._store.world.releases
+            releases = world.releases
+            before = taken_as_used(world) if asks else frozenset()
             # The devices last: see `room_on`.
             uses = await device_uses(self._house) if asks else NOTHING_KNOWN
             devices = await self._house.gpu.devices()
-            if releases == self._store.world.releases:
+            if releases == world.releases:
                 break
+        if asks:
+            # What came so far meanwhile may not be in what the devices show.
+            uses = {**dict.fromkeys(taken_as_used(world) - before, 0), **uses}
         return _Prepared(engine, devices, uses)
 
     async def _prepare_job(self, body: RunJob) -> "_Prepared":

@@ -94,6 +94,12 @@ def no_room(memory_bytes: int, rooms: Sequence[tuple[Device, Room]]) -> Refusal:
     )
 
 
+def taken_as_used(world: World) -> frozenset[str]:
+    """Workloads whose promise counts as used where nobody knows what they use."""
+    ready = (deployment.id for deployment in world.deployments.values() if deployment.was_ready)
+    return frozenset((*ready, *(job.id for job in world.jobs.values() if job.started)))
+
+
 def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> Iterator[int]:
     # Where nobody knows what one uses: a deployment that is ready has loaded its weights and its cache, so
     # its use is in the driver's figure already; before that its promise is still to come. When a job has

@@ -115,3 +115,34 @@ async def test_what_others_were_promised_meanwhile_makes_it_ask(tmp_path: Path) 
             gate.set()
         assert [each.details["driver_bytes"] for each in refused] == [350 * MIB]
         assert asked(house.runtime) == 1
+
+
+async def test_what_starts_while_the_devices_are_read_has_taken_nothing_of_what_they_show(
+    tmp_path: Path,
+) -> None:
+    """Nobody knows what it uses, and it was not there to be asked when the others were."""
+    gpu = SlowGpu((half_used(),))
+    async with open_house(tmp_path, gpu=gpu, make_runtime=AskedRuntime) as house:
+        key = await house.key()
+        deployment = await house.ready(key, 100 * MIB)
+        house.runtime.set_processes(deployment, frozenset({7}))
+        house.gpu.used = {7: 100 * MIB}
+        first = gpu.gate = trio.Event()
+        refused: list[Refusal] = []
+
+        async def late() -> None:
+            try:
+                await house.submit(key, deploy(450 * MIB))
+            except Refusal as refusal:
+                refused.append(refusal)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(late)
+            await house.until(lambda: gpu.gate is None)
+            second = gpu.gate = trio.Event()
+            first.set()
+            await house.until(lambda: gpu.gate is None)
+            await house.ready(key, 200 * MIB)
+            await house.running(key, memory_bytes=100 * MIB, device="cpu")
+            second.set()
+        assert [each.details["driver_bytes"] for each in refused] == [200 * MIB]
