@@ -150,12 +150,13 @@ class DataFolder:
             _take(path, warnings)
             lock = _lock(path)
             try:
+                # Left by a peer that was killed: nobody serves there, and the port may be another's by now. The
+                # first thing done, since with the folder held the command line takes it for this peer's.
+                (path / "door.json").unlink(missing_ok=True)
                 for name in ("events", "tls", "workloads", "models"):
                     make_private_folder(path / name)
                 for folder in (path, path / "tls"):
                     sweep_unfinished(folder)
-                # Left by a peer that was killed: nobody serves there, and the port may be another's by now.
-                (path / "door.json").unlink(missing_ok=True)
                 return cls(
                     path=path,
                     instance_id=_instance(path / "instance"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.files import write_private
+from adapters.files import make_private_folder, write_private
 from peer.folder import (
     DataFolder,
     DoorRecord,
@@ -43,6 +43,24 @@ def mode(path: Path) -> int:
 def pretend_to_be_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     other = os.geteuid() + 4711
     monkeypatch.setattr(os, "geteuid", lambda: other)
+
+
+def test_the_record_of_a_peer_that_was_killed_goes_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the folder is held it says whom the command line sends the admin token."""
+    RECORD.write(tmp_path / "door.json")
+    stood: list[bool] = []
+
+    def look(path: Path) -> bool:
+        if is_held(tmp_path):
+            stood.append((tmp_path / "door.json").exists())
+        return make_private_folder(path)
+
+    monkeypatch.setattr("peer.folder.make_private_folder", look)
+    with DataFolder.open(tmp_path):
+        assert stood
+        assert not any(stood)
 
 
 def test_a_first_start_makes_a_private_folder_with_id_and_token(tmp_path: Path) -> None:
