@@ -150,8 +150,8 @@ class DataFolder:
             _take(path, warnings)
             lock = _lock(path)
             try:
-                # Left by a peer that was killed: nobody serves there, and the port may be another's by now. The
-                # first thing done, since with the folder held the command line takes it for this peer's.
+                # Left by a peer that was killed: nobody serves there, and the port may be another's by now.
+                # At once, since with the folder held the command line takes it for this peer's.
                 (path / "door.json").unlink(missing_ok=True)
                 for name in ("events", "tls", "workloads", "models"):
                     make_private_folder(path / name)
