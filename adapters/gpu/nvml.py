@@ -138,8 +138,10 @@ class NvmlGpu:
     async def aclose(self) -> None:
         """Let go of the driver, so that it can be unloaded; one that hangs keeps what it has."""
         with trio.move_on_after(self.patience, shield=True):
-            while self._running is not None:
-                await self._running.ended.wait()
+            while (current := self._running) is not None:
+                if current.is_late:
+                    return
+                await current.ended.wait()
             await trio.to_thread.run_sync(self._library.close, abandon_on_cancel=True)
 
     async def _reading(self, kind: _Kind, patience: float) -> tuple[Sweep | None, DriverFault]:

@@ -408,9 +408,26 @@ async def test_closing_does_not_wait_for_ever(nvml: NvmlDriver, mock_clock: Mock
     nvml.write()
     gpu = NvmlGpu(PATIENCE, REST)
     with nvml.gate() as gate:
-        await given_up(gpu, gate, mock_clock)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gpu.devices)
+            await gate.arrival()
+            nursery.cancel_scope.cancel()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(gpu.aclose)
             await wait_all_tasks_blocked()
             mock_clock.jump(PATIENCE)
+    await gpu.aclose()
+
+
+async def test_closing_waits_for_no_driver_that_was_late(nvml: NvmlDriver, mock_clock: MockClock) -> None:
+    """A peer is asked to stop and has five seconds; a driver that hangs has had its time."""
+    nvml.rules = [hang("nvmlDeviceGetName")]
+    nvml.write()
+    gpu = NvmlGpu(PATIENCE, REST)
+    with nvml.gate() as gate:
+        await given_up(gpu, gate, mock_clock)
+        await gpu.aclose()
+        assert gpu.state.condition == "late"
+    while gpu.state.condition == "late":
+        await gpu.devices()
     await gpu.aclose()
