@@ -427,7 +427,7 @@ async def test_closing_waits_for_no_driver_that_was_late(nvml: NvmlDriver, mock_
     with nvml.gate() as gate:
         await given_up(gpu, gate, mock_clock)
         await gpu.aclose()
-        assert gpu.state.condition == "late"
-    while gpu.state.condition == "late":
+        assert condition(gpu) == "late"
+    while condition(gpu) == "late":
         await gpu.devices()
     await gpu.aclose()
