@@ -32,6 +32,9 @@ from adapters.gpu.port import Device
 
 NAME = "holds"
 
+TAKE = "hold "
+"""Begins the names of the workers that tell of an act."""
+
 PERIOD_SECONDS = 5.0
 """Between two looks whether a hold's time has come, and whether what is to end has ended."""
 
@@ -110,8 +113,7 @@ async def release(
     Raises:
         Refusal: UNKNOWN_DEVICE; NO_ROOM, LOG_UNAVAILABLE where the disk did not take it yet.
     """
-    if identifier is not None:
-        await _until_settled(house, identifier)
+    await _until_settled(house, identifier)
     now = time_text(house.clock.now_ms())
     over = [h for h in await _on(house, device) if identifier in (None, h.id) and h.stands_at(now)]
     workers = [_spawn(house, release_spec(house, each, "released")) for each in over]
@@ -129,22 +131,28 @@ async def release(
     return tuple(over)
 
 
-async def _until_settled(house: House, identifier: str) -> None:
-    """Wait until an act that is being told was kept or refused.
+async def _until_settled(house: House, identifier: str | None) -> None:
+    """Wait until what is being told was kept or refused: this act, or every one.
 
-    Who gives it up before its answer would else be told that nothing is held, and it would stand after.
+    Who gave one up before its answer would else be told that nothing is held, and it would stand after.
     """
-    worker = house.workers.get(_take_name(identifier))
-    if worker is None:
-        return
     with trio.move_on_after(KEEP_SECONDS) as waited:
-        await worker.wait_ended()
+        for worker in _being_told(house, identifier):
+            await worker.wait_ended()
     if waited.cancelled_caught:
         raise Refusal(
             "LOG_UNAVAILABLE",
-            "the disk has not answered yet whether it keeps this hold; release it again in a moment",
+            "the disk has not answered yet whether it keeps a hold; release it again in a moment",
             retry_after_seconds=30,
         )
+
+
+def _being_told(house: House, identifier: str | None) -> list[Worker]:
+    names = (
+        [each.name for each in house.workers.statistics()] if identifier is None else [_take_name(identifier)]
+    )
+    found = [house.workers.get(name) for name in names if name.startswith(TAKE)]
+    return [worker for worker in found if worker is not None]
 
 
 async def meant(house: House, device: str | None) -> Sequence[Device]:
@@ -205,7 +213,7 @@ def _hold_spec(house: House, identifier: str, facts: Sequence[Fact], kept: Reply
 
 
 def _take_name(identifier: str) -> str:
-    return f"hold {identifier}"
+    return f"{TAKE}{identifier}"
 
 
 def _held(wanted: Wanted, reason: str | None, device: Device) -> e.DeviceHeldV1:

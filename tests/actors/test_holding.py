@@ -412,7 +412,10 @@ async def test_an_owner_who_leaves_while_it_is_told_loses_the_answer_alone(
         assert name not in house.store.world.jobs
 
 
-async def test_an_act_given_up_while_it_is_told_is_released(tmp_path: Path, disk: Disk) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_an_act_given_up_while_it_is_told_is_released(
+    tmp_path: Path, disk: Disk, *, is_named: bool
+) -> None:
     async with household(tmp_path) as (house, _):
         act = wanted()
         disk.hold("events")
@@ -423,7 +426,7 @@ async def test_an_act_given_up_while_it_is_told_is_released(tmp_path: Path, disk
         released: list[Hold] = []
 
         async def give_up() -> None:
-            released.extend(await release(house.house, identifier=act.id))
+            released.extend(await release(house.house, identifier=act.id if is_named else None))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(give_up)
