@@ -407,7 +407,7 @@ uninstall() {
   for folder in "$SHARE"/*/; do
     if is_version "${folder%/}"; then rm -rf "${folder%/}"; fi
   done
-  rm -rf "$SHARE/.lock"
+  rm -rf "$SHARE/.work" "$SHARE/.lock"
   LOCKED=''
   rmdir "$SHARE" 2>/dev/null || say "$SHARE holds more than $PROGRAM, which is left as it is"
   say "$PROGRAM is removed. Its data, keys and log are left in ${BEST_PEER_DATA:-$HOME/.best-peer}"

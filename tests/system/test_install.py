@@ -378,8 +378,12 @@ def test_a_unit_is_written_for_the_command_and_goes_with_it(
     data = person.home / ".best-peer"
     data.mkdir()
     (data / "keys.jsonl").write_text("{}\n")
+    # Of a run that was killed.
+    (person.share / ".work").mkdir()
+    (person.share / ".work" / "best_peer-1.0-py3-none-any.whl").touch()
     said = person.installs("--uninstall")
     assert str(data) in said
+    assert not person.share.exists()
     assert sorted(path.name for path in person.home.rglob("*") if path.is_file()) == ["keys.jsonl"]
     assert not person.link.is_symlink()
     unit.write_text("[Service]\nExecStart=/mine\n")
