@@ -141,6 +141,7 @@ class _Holding:
         """Hold while a process runs, or until Ctrl-C, a release elsewhere or the hold's own end."""
         import trio
 
+        failed: BaseExceptionGroup | None = None
         try:
             with trio.open_signal_receiver(*_SIGNALS) as signals:
                 async with trio.open_nursery() as nursery:
@@ -160,10 +161,12 @@ class _Holding:
                     nursery.start_soon(self._until_gone, process, end)
                     nursery.start_soon(self._until_released, end)
         except BaseExceptionGroup as group:
-            error = _only(group)
+            failed = group
+        if failed is not None:
+            error = _only(failed)
             if isinstance(error, Failed) and self._is_asked:
                 await self._let_go()
-            raise error from group
+            raise error from failed
         if self._ended == "released":
             self._note("The hold is over: it was released elsewhere, held anew, or its time came.")
             return

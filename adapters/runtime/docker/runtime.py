@@ -23,7 +23,7 @@ from adapters.runtime.docker.events import ANSWER_SECONDS, listen
 from adapters.runtime.docker.faults import BadAnswer, DockerFault, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo, examine
 from adapters.runtime.docker.labels import HOLDER, PORT, SECRET, detail_of
-from adapters.runtime.docker.networks import OwnNetwork
+from adapters.runtime.docker.networks import LEAVE_SECONDS, OwnNetwork
 from adapters.runtime.docker.output import Chunks, Nothing, read_tail
 from adapters.runtime.docker.pids import processes_of_all
 from adapters.runtime.docker.probe import PROBE, probe
@@ -112,7 +112,8 @@ class DockerRuntime:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Containers run on, and the peer's network is there while one is on it."""
-        await self._network.leave()
+        with trio.move_on_after(LEAVE_SECONDS, shield=True):
+            await self._network.leave()
 
     @property
     def name(self) -> str:

@@ -129,6 +129,7 @@ class Starter:
 
     async def _create(self, spec: WorkloadSpec, body: dict[str, Any]) -> str:
         while True:
+            is_network_missing = False
             try:
                 made = await _waited_for(lambda: self.containers.create(spec.workload, body))
                 if made is not None:
@@ -137,13 +138,14 @@ class Starter:
                 if not gone.may_have_acted:
                     raise
             except EngineError as error:
-                if is_network_gone(error):
-                    await self.network.ensure()
-                    continue
-                if error.status == 404:
+                is_network_missing = is_network_gone(error)
+                if error.status == 404 and not is_network_missing:
                     raise image_gone() from error
-                if error.status != 409:
+                if error.status != 409 and not is_network_missing:
                     raise
+            if is_network_missing:
+                await self.network.ensure()
+                continue
             # Dropped, or the name is taken: by what an earlier call made, or by somebody else.
             await self._clear_the_name(spec.workload)
 
