@@ -27,18 +27,23 @@ class Revoker:
     def __init__(self, house: House, tree: Tree) -> None:
         self._house = house
         self._tree = tree
+        self._noting: set[str] = set()
 
     async def run(self, inbox: Mailbox[None]) -> None:
         """Serve for ever."""
         ends = self._tree.registrar.ends
         ends.take_up()
-        while True:
-            for holder in [h for h in self._house.store.ring.ending() if self._end_work(h)]:
-                await self._note_end(holder)
-            is_done = ends.keep_again() and not self._house.store.ring.ending()
-            wait = float("inf") if is_done else RETRY_SECONDS
-            with trio.move_on_after(wait):
-                await inbox.receive()
+        async with trio.open_nursery() as notes:
+            while True:
+                for holder in [h for h in self._house.store.ring.ending() if self._end_work(h)]:
+                    # Beside this: a disk that hangs over one may not keep the work of the next one running.
+                    if holder not in self._noting:
+                        self._noting.add(holder)
+                        notes.start_soon(self._note_end, holder)
+                is_done = ends.keep_again() and not self._house.store.ring.ending()
+                wait = float("inf") if is_done else RETRY_SECONDS
+                with trio.move_on_after(wait):
+                    await inbox.receive()
 
     def _end_work(self, holder: str) -> bool:
         """Ask what runs under a key to end; whether nothing does any more."""
@@ -52,14 +57,16 @@ class Revoker:
         return not end_pulls(self._house, holder) and not deployments and not jobs
 
     async def _note_end(self, holder: str) -> None:
-        # Only behind the revoke: alone on the disk it would spare the work of a key that opens again from the
-        # next one.
-        if not await self._tree.registrar.ends.was_kept(holder):
-            return
-        ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
-        # What is not written down is looked at again until it is.
-        with contextlib.suppress(NoRoom, JournalUnavailable):
-            await self._house.store.keys.append(ended)
+        try:
+            # Only behind the revoke: alone on the disk it would spare the work of a key that opens again from
+            # the next one.
+            if await self._tree.registrar.ends.was_kept(holder):
+                ended = WorkEnded(holder=holder, at_ms=self._house.clock.now_ms())
+                # What is not written down is looked at again until it is.
+                with contextlib.suppress(NoRoom, JournalUnavailable):
+                    await self._house.store.keys.append(ended)
+        finally:
+            self._noting.discard(holder)
 
 
 def revoker_spec(house: House, tree: Tree) -> ChildSpec:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from actors.log.journal import Batch, JournalUnavailable
 from actors.log.linefile import NoRoom
@@ -278,3 +279,24 @@ async def test_what_is_accepted_and_not_durable_as_its_key_closes_ends_as_well(
         await house.until(lambda: not house.store.ring.ending())
         assert house.store.world.promised == {}
         await house.check()
+
+
+async def test_a_disk_that_hangs_over_one_key_keeps_the_work_of_no_other_running(
+    tmp_path: Path, disk: Disk
+) -> None:
+    async with open_house(tmp_path) as house:
+        idle, busy = await house.key(), await house.key()
+        job = await house.running(busy)
+        disk.hold("keys.jsonl")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(house.revoke, idle)
+            await house.until(lambda: not is_open(house, idle))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(house.revoke, busy)
+            await house.told("JobStopped")
+            assert job not in house.store.world.jobs
+            disk.release("keys.jsonl")
+        await house.until(lambda: not house.store.ring.ending())
+    assert sorted(records(tmp_path, "work-ended")) == sorted(
+        ("work-ended", key.holder) for key in (idle, busy)
+    )
