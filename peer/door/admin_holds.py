@@ -57,7 +57,7 @@ class HoldsAdmin:
             {
                 "devices": [{"id": each.id, "uuid": each.uuid} for each in devices],
                 "holds": self.standing(),
-                "work": self._work({each.uuid: each.id for each in devices}),
+                "work": self._work({each.uuid: each.id for each in devices}, is_every=device is None),
             }
         )
 
@@ -74,7 +74,7 @@ class HoldsAdmin:
                 ends_work=asked.now,
             ),
         )
-        work = self._work({each.device_uuid: each.device for each in held})
+        work = self._work({each.device_uuid: each.device for each in held}, is_every=asked.device is None)
         if asked.now:
             await self._wait_for_end([each["workload"] for each in work])
         return json_answer(
@@ -115,15 +115,20 @@ class HoldsAdmin:
                 "INVALID_HOLD", "until is no time; send RFC 3339 with its offset, 2026-10-20T22:00:00Z"
             ) from error
 
-    def _work(self, devices: dict[str, str]) -> list[dict[str, Any]]:
-        """What runs or starts on devices, by their UUIDs, and under which key's name."""
+    def _work(self, devices: dict[str, str], *, is_every: bool) -> list[dict[str, Any]]:
+        """What runs or starts on devices, by their UUIDs, and under which key's name.
+
+        Where every device is meant, also on one that cannot be seen now.
+        """
         world, ring = self._house.store.world, self._door.house.store.ring
         everything: Iterable[Workload] = (*world.deployments.values(), *world.jobs.values())
         found = []
         for each in everything:
             device = devices.get(HOST if each.device_uuid is None else each.device_uuid)
             if device is None:
-                continue
+                if not is_every:
+                    continue
+                device = each.device or HOST
             key = ring.get(each.holder)
             is_served = isinstance(each, Deployment)
             found.append(

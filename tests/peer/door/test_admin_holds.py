@@ -8,6 +8,8 @@ import pytest
 
 import peer.door.admin_holds
 from actors.messages.times import time_ms
+from adapters.gpu.fake import cuda_device
+from adapters.gpu.host import HostGpu
 from tests.support.answers import code, error
 from tests.support.peers import OpenDoor, open_door
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+
+    from adapters.gpu.port import Device
 
 HOLD = "hold-0123456789abcdef"
 OTHER = "hold-fedcba9876543210"
@@ -60,6 +64,21 @@ async def test_who_is_affected_is_told_before_and_after(door: OpenDoor) -> None:
     assert status["holds"] == held["held"] == (await door.admin("GET", "holds")).json()["holds"]
     assert (await release(door)).json() == {"released": held["held"], "holds": []}
     assert (await release(door)).json() == {"released": [], "holds": []}
+
+
+async def test_what_runs_on_a_device_that_is_not_seen_now_is_named_where_every_one_is_meant(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = await door.deploy(await door.sign_in("lab"))
+
+    async def other(_: HostGpu) -> tuple[Device, ...]:
+        return (cuda_device(),)
+
+    monkeypatch.setattr(HostGpu, "devices", other)
+    before = (await door.admin("GET", "holds")).json()
+    assert [(each["workload"], each["device"]) for each in before["work"]] == [(deployment, "cpu")]
+    assert (await door.admin("GET", "holds", params={"device": "gpu-0"})).json()["work"] == []
+    assert (await hold(door)).json()["work"] == before["work"]
 
 
 async def test_a_client_reads_busy_and_is_refused_with_the_owners_words(door: OpenDoor) -> None:
