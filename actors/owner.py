@@ -45,9 +45,8 @@ class OwnersWatch:
                 if self._is_served_unseen(card):
                     self._observe(card, UNKNOWN, now)
                     continue
-                load = _load(use, self._thresholds)
-                self._observe(card, load, now)
-                self._note_unknown(card, load, now)
+                self._observe(card, _load(use, self._thresholds), now)
+                self._note_unknown(card, use, now)
             await trio.sleep_until(begun + PERIOD_SECONDS)
 
     def _observe(self, card: str, load: Load, now: float) -> None:
@@ -62,8 +61,9 @@ class OwnersWatch:
             return False
         return any(each.device_uuid == card for each in self._house.store.world.deployments.values())
 
-    def _note_unknown(self, card: str, load: Load, now: float) -> None:
-        if load.is_over is not None:
+    def _note_unknown(self, card: str, use: CardUse | None, now: float) -> None:
+        # Never what hangs on somebody else's programs: the log would say when the owner is at the machine.
+        if use is not None and not use.untold:
             self._unknown_since.pop(card, None)
             self._said.discard(card)
             return
@@ -71,7 +71,7 @@ class OwnersWatch:
         if now - since >= UNKNOWN_SECONDS and card not in self._said:
             self._said.add(card)
             logger.warning(
-                "what runs on %s has not been known for %.0f s: whether it takes new work stays as it was; "
+                "what runs on %s has not been known for %.0f s: whether it takes new work may stay as it was; "
                 "look whether its driver and the container engine answer, or set BEST_PEER_BUSY=off",
                 card,
                 UNKNOWN_SECONDS,

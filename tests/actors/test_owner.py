@@ -260,6 +260,29 @@ async def test_nothing_anywhere_says_that_the_owner_uses_the_card(
     assert watched.house.store.world.events_told == {}
 
 
+async def test_a_program_of_which_the_driver_tells_nothing_is_told_by_no_line_either(
+    watched: Watched, caplog: pytest.LogCaptureFixture, mock_clock: MockClock
+) -> None:
+    """A line whenever one runs would say when the owner is at the machine."""
+    watched.gpu.hold(FIRST.uuid, DeviceProcess(99, None, "compute"))
+    await watched.reads(50)
+    assert [record for record in caplog.records if record.name.startswith("best_peer")] == []
+
+
+@pytest.mark.parametrize("others", [(), (GAME,)])
+async def test_that_a_workloads_programs_are_not_known_is_said_whoever_else_is_there(
+    watched: Watched,
+    caplog: pytest.LogCaptureFixture,
+    mock_clock: MockClock,
+    others: tuple[DeviceProcess, ...],
+) -> None:
+    watched.serve("dep-1")
+    watched.gpu.hold(FIRST.uuid, *others)
+    await watched.reads(50)
+    said = [record.getMessage() for record in caplog.records]
+    assert [message.split(" has not been known")[0] for message in said] == [f"what runs on {FIRST.uuid}"]
+
+
 async def test_what_is_unknown_for_a_moment_is_not_said(
     watched: Watched, caplog: pytest.LogCaptureFixture, mock_clock: MockClock
 ) -> None:
