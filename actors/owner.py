@@ -71,7 +71,7 @@ class OwnersWatch:
         if now - since >= UNKNOWN_SECONDS and card not in self._said:
             self._said.add(card)
             logger.warning(
-                "what runs on %s has not been known for %.0f s: whether it takes new work may stay as it was; "
+                "what runs on %s has not been known for %.0f s: whether it takes new work may stay as it is; "
                 "look whether its driver and the container engine answer, or set BEST_PEER_BUSY=off",
                 card,
                 UNKNOWN_SECONDS,
