@@ -78,7 +78,7 @@ class OwnNetwork:
         return None
 
     async def leave(self) -> None:
-        """Remove it unless a container is on it; what it cannot remove it leaves. Takes what the engine takes."""
+        """Remove it unless a container is on it; what cannot be removed is left. The caller bounds it."""
         try:
             for row in await self._named():
                 if self._is_ours(row):
