@@ -137,10 +137,10 @@ class NvmlGpu:
 
     async def aclose(self) -> None:
         """Let go of the driver, so that it can be unloaded; one that hangs keeps what it has."""
-        with trio.move_on_after(self.patience, shield=True):
+        with trio.move_on_after(self.patience, shield=True) as scope:
             while (current := self._running) is not None:
-                if current.is_late:
-                    return
+                # One that has had its time, also at a start that was broken off, is not waited for again.
+                scope.deadline = min(scope.deadline, current.began + self.patience)
                 await current.ended.wait()
             await trio.to_thread.run_sync(self._library.close, abandon_on_cancel=True)
 

@@ -419,6 +419,24 @@ async def test_closing_does_not_wait_for_ever(nvml: NvmlDriver, mock_clock: Mock
     await gpu.aclose()
 
 
+async def test_closing_waits_for_no_driver_that_had_its_time_at_a_start_broken_off(
+    nvml: NvmlDriver, mock_clock: MockClock
+) -> None:
+    nvml.rules = [hang("nvmlDeviceGetName")]
+    nvml.write()
+    gpu = NvmlGpu(PATIENCE, REST)
+    with nvml.gate() as gate:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gpu.wait_for_driver)
+            await gate.arrival()
+            mock_clock.jump(PATIENCE)
+            nursery.cancel_scope.cancel()
+        await gpu.aclose()
+    while condition(gpu) != "ready":
+        await gpu.devices()
+    await gpu.aclose()
+
+
 async def test_closing_waits_for_no_driver_that_was_late(nvml: NvmlDriver, mock_clock: MockClock) -> None:
     """A peer is asked to stop and has five seconds; a driver that hangs has had its time."""
     nvml.rules = [hang("nvmlDeviceGetName")]
