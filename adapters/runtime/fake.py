@@ -196,8 +196,11 @@ class FakeRuntime:
 
     async def all_processes(self, among: frozenset[int] | None = None) -> Mapping[str, frozenset[int]]:
         """Of all that run and are any process."""
-        found = {name: await self.processes(name) for name in tuple(self._programs)}
-        return {name: pids if among is None else pids & among for name, pids in found.items() if pids}
+        await trio.lowlevel.checkpoint()
+        self._there()
+        living = ((name, self._living(name)) for name in self._programs)
+        found = {name: known.pids for name, known in living if known is not None and known.pids}
+        return {name: pids if among is None else pids & among for name, pids in found.items()}
 
     async def processes(self, workload: str) -> frozenset[int]:
         """Pids that no process of the host has; one a program unless it was told otherwise."""
