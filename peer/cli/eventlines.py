@@ -7,6 +7,7 @@ what is named here is shown, of any fact no field that carries a conversation; t
 from __future__ import annotations
 
 import json
+import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-MAX_WORDS: Final = 300
-"""Characters of a fact's own words."""
+MAX_WORDS: Final = 20_000
+"""Characters of a fact's own words: more than one is told with, for what is to be done must not be cut."""
+LEAST_WRAPPED: Final = 24
+"""Columns below which words do not stand beside the rest of their line but begin at a small indent."""
+INDENT: Final = 4
+MOST_OUTPUT_LINES: Final = 20
+"""Lines of output that a fact has at most: as many may be the end of more."""
 MAX_FIELDS: Final = 6
 """Fields shown of a fact that this release does not know."""
 
@@ -65,14 +71,35 @@ def json_line(envelope: Data) -> str:
     return json.dumps({**envelope, "data": shown}, separators=(",", ":"))
 
 
-def person_line(head: Head, data: Data) -> str:
-    """The fact as a person reads it: local time, type, workload, what matters, whose it is."""
+def person_line(head: Head, data: Data, width: int | None = None) -> str:
+    """The fact as a person reads it: local time, type, workload, whose it is, what matters.
+
+    Args:
+        head, data: the fact.
+        width: columns of the terminal, on which long words go on below; None is one line, however long.
+    """
     shown = without_content(head.type, data)
     workload = shown.pop("deployment", None) or shown.pop("job", None)
     words = _words(head.type, shown)
     holder = "" if head.holder is None else short_id(head.holder)
     line = f"{_time(head.time)}  {safe(head.type, 40):<18}  {short_id(str(workload or '-')):<12}"
-    return "  ".join(part for part in (line, holder or " " * 10, safe(words, MAX_WORDS)) if part).rstrip()
+    start, words = f"{line}  {holder or ' ' * 10}  ", safe(words, MAX_WORDS)
+    if width is None or len(start) + len(words) <= width:
+        return f"{start}{words}".rstrip()
+    # Words that do not fit at all, such as a digest, are not broken: they could not be copied.
+    indent = len(start) if width - len(start) >= LEAST_WRAPPED else INDENT
+    wrapped = textwrap.wrap(
+        words,
+        max(width, INDENT + LEAST_WRAPPED),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if indent == len(start):
+        wrapped[0] = f"{start}{wrapped[0].lstrip()}"
+        return "\n".join(wrapped)
+    return "\n".join([start.rstrip(), *wrapped])
 
 
 def _time(text: str) -> str:
@@ -97,7 +124,9 @@ def _pulling(data: Data) -> str:
     percent, fetched = data.get("progress_pct"), data.get("fetched_bytes")
     known = [] if percent is None else [f"{percent} %"]
     known += [] if fetched is None else [describe_size(fetched)]
-    return f"{data['image']} is fetched" + (f", {', '.join(known)} so far" if known else "")
+    if percent == 100:  # also of one that was held, of which nothing was fetched
+        return f"{data['image']} is whole"
+    return f"{data['image']} is being fetched" + (f", {', '.join(known)} so far" if known else "")
 
 
 def _pulled(data: Data) -> str:
@@ -131,8 +160,9 @@ def _ended(data: Data) -> str:
 def _job_started(data: Data) -> str:
     size = data.get("memory_bytes")
     promised = "" if size is None else f", {describe_size(size)} promised"
-    where = data.get("device", "the host alone")
-    return f"{data['image']} on {where}{promised}, " + ("boxed" if data["boxed"] else "in the open")
+    device = data.get("device")
+    where = "without a device" if device is None else f"on {device}"
+    return f"{data['image']} {where}{promised}, " + ("in the closed box" if data["boxed"] else "its box open")
 
 
 def _job_finished(data: Data) -> str:
@@ -146,8 +176,13 @@ def _job_stopped(data: Data) -> str:
 
 
 def _lines(data: Data) -> str:
-    """How much is told of what a job printed; what it says is its holder's business."""
+    """How much is told of what a job printed; what it says is its holder's business.
+
+    The fact has its last lines alone, and does not say how many there were before.
+    """
     count = len(data.get("output", ()))
+    if count >= MOST_OUTPUT_LINES:
+        return f"the last {count} lines of its output"
     return f"{count} {'line' if count == 1 else 'lines'} of output"
 
 

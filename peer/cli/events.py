@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import difflib
 import select
+import shutil
 import sys
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import attrs
 import msgspec
+from cyclopts import Parameter
 
 from actors.messages.envelope import Head
 from actors.messages.events import Event
 from peer.cli.eventfiles import EventFiles, Place
 from peer.cli.eventlines import json_line, person_line
-from peer.cli.options import Count, Flag, Identifier, Since, Words, since_text
+from peer.cli.options import Flag, Identifier, Since, Words, since_text
 from peer.cli.outcome import Failed, Refused, say
 from peer.cli.place import data_folder
-from peer.cli.show import safe
+from peer.cli.show import is_terminal, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cyclopts import Token
 
 MOST_LINES: Final = 100_000
 """The most that ``--limit`` may ask for: they are kept until the first of them is known."""
@@ -30,6 +34,18 @@ FOLLOWED_FROM: Final = 10
 """Lines of history that ``--follow`` begins with, where nothing else was said."""
 LOOK_SECONDS: Final = 0.25
 """How often the files are looked at."""
+
+
+def _lines(_: type, tokens: Sequence[Token]) -> int:
+    text = tokens[0].value
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LINES))
+    if not is_number or not 1 <= int(text) <= MOST_LINES:
+        raise ValueError(f"expected a whole number from 1 to {MOST_LINES}")
+    return int(text)
+
+
+Lines = Annotated[int, Parameter(converter=_lines, metavar="N")]
+"""How many lines."""
 
 _heads: Final = msgspec.json.Decoder(Head)
 _envelopes: Final = msgspec.json.Decoder(dict[str, Any])
@@ -41,7 +57,7 @@ def events(
     type: Words = (),  # noqa: A002 - the option's name
     correlation: Identifier | None = None,
     since: Since | None = None,
-    limit: Count | None = None,
+    limit: Lines | None = None,
     json: Flag = False,
 ) -> None:
     """Read the event log in this peer's data folder, oldest first; the peer need not run.
@@ -57,14 +73,12 @@ def events(
         limit: Only the newest so many.
         json: One JSON object a line on standard output, whole but for content.
     """
-    if limit is not None and not 1 <= limit <= MOST_LINES:
-        raise Refused(f"--limit takes a whole number from 1 to {MOST_LINES}")
     try:
         start = None if since is None else since_text(since, datetime.now(UTC))
     except ValueError as error:
         raise Refused(f"--since {safe(since, 40)} is refused: {error}") from error
     for each in type:
-        _note_unknown(each)
+        _check_type(each)
     files = EventFiles(data_folder())
     view = View(files, Wanted(frozenset(type), correlation, start), as_json=json)
     try:
@@ -155,7 +169,7 @@ class View:
                 return None
             if self.as_json:
                 return json_line(_envelopes.decode(line))
-            return person_line(head, msgspec.json.decode(head.data, type=dict[str, Any]))
+            return person_line(head, msgspec.json.decode(head.data, type=dict[str, Any]), _columns())
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self.no_facts += 1
             return None
@@ -196,9 +210,15 @@ def _pause() -> bool:
     return not reader.poll(LOOK_SECONDS * 1000)
 
 
-def _note_unknown(kind: str) -> None:
-    known = [each.__name__ for each in get_args(Event)]
+def _columns() -> int | None:
+    """Columns of the terminal, asked for each line since it may be made wider; None where there is none."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+
+
+def _check_type(kind: str) -> None:
+    """Refuse a type that no event has: what shows nothing would read as if nothing had happened."""
+    known = sorted(each.__name__ for each in get_args(Event))
     if kind not in known:
-        close = difflib.get_close_matches(kind, known, n=1, cutoff=0.6)
-        hint = f": did you mean {close[0]}?" if close else ""
-        say(f"{safe(kind, 60)} is no event of this release{hint}")
+        close = difflib.get_close_matches(kind, known, n=3, cutoff=0.6)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+        raise Refused(f"--type {safe(kind, 60)} is refused: no event is called that; {hint}")

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 import pytest
 
 import peer.cli.events
 from actors.messages import events as e
-from actors.messages.envelope import EnvelopeEncoder, Fact
+from actors.messages.envelope import EnvelopeEncoder, Fact, Head
 from peer.cli.eventfiles import EventFiles, Place
 from peer.cli.eventlines import person_line, without_content
 from peer.cli.events import View, Wanted, follow
@@ -104,6 +105,7 @@ def test_a_job_is_told_by_where_it_ran_and_how_it_ended(data: Path, cli: Callabl
         e.JobFinished(JOB, 0, (SECRET,)),
         e.JobFinished(JOB, 137, (SECRET, "x"), note="most often a kill"),
         e.JobFailed(JOB, "OUT_OF_MEMORY", "it reached its ceiling", "use less", 137, (SECRET,)),
+        e.JobFinished(JOB, 0, (SECRET,) * 20),
         e.JobStopped(JOB, output=(SECRET,)),
         e.JobStopped(JOB, "its credential was taken back"),
     )
@@ -111,11 +113,12 @@ def test_a_job_is_told_by_where_it_ran_and_how_it_ended(data: Path, cli: Callabl
     out = cli("events").out
     words = [text.partition("h-12345678")[2].strip() for text in out.splitlines()]
     assert words == [
-        "busybox on the host alone, in the open",
-        "busybox on gpu-0, 1 GiB promised, boxed",
+        "busybox without a device, its box open",
+        "busybox on gpu-0, 1 GiB promised, in the closed box",
         "exit code 0, 1 line of output",
         "exit code 137, 2 lines of output; most often a kill",
         "OUT_OF_MEMORY: it reached its ceiling; use less (exit code 137)",
+        "exit code 0, the last 20 lines of its output",
         "stopped, 1 line of output",
         "stopped, 0 lines of output; its credential was taken back",
     ]
@@ -128,16 +131,41 @@ def test_a_pull_is_told_in_the_figures_that_are_known(data: Path, cli: Callable[
         e.ImagePulling("a/b:1"),
         e.ImagePulling("a/b:1", fetched_bytes=3 << 20),
         e.ImagePulling("a/b:1", 40, 3 << 20),
+        e.ImagePulling("a/b:1", 100),
         e.ImagePulled("a/b:1", None, held=False),
+        e.ImagePulled("a/b:1", None, held=True),
     )
     tell(data, *(line(each) for each in events))
     words = [text.partition("h-12345678")[2].strip() for text in cli("events").out.splitlines()]
     assert words == [
-        "a/b:1 is fetched",
-        "a/b:1 is fetched, 3 MiB so far",
-        "a/b:1 is fetched, 40 %, 3 MiB so far",
+        "a/b:1 is being fetched",
+        "a/b:1 is being fetched, 3 MiB so far",
+        "a/b:1 is being fetched, 40 %, 3 MiB so far",
+        "a/b:1 is whole",
         "a/b:1 is here",
+        "a/b:1 was here already",
     ]
+
+
+FIX = "fetch it by hand (docker login, docker pull) " + "and look again " * 40 + "with BEST_PEER_PULL=missing"
+NOT_FOUND = e.DeploymentFailed(DEPLOYMENT, "IMAGE_NOT_FOUND", "the registry has no such image", FIX)
+
+
+def test_what_is_to_be_done_is_never_cut(data: Path, cli: Callable[..., Ran]) -> None:
+    tell(data, line(NOT_FOUND))
+    assert cli("events").out.endswith(f"IMAGE_NOT_FOUND: the registry has no such image; {FIX}\n")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_on_a_terminal_long_words_go_on_below(width: int) -> None:
+    fact = line(NOT_FOUND)
+    head = msgspec.json.decode(fact, type=Head)
+    lines = person_line(head, json.loads(fact)["data"], width).splitlines()
+    assert max(map(len, lines[1:])) <= width
+    assert " ".join(part.strip() for part in lines).endswith(FIX)
+    short = line(e.Undeployed(DEPLOYMENT))
+    head = msgspec.json.decode(short, type=Head)
+    assert len(person_line(head, json.loads(short)["data"], 100).splitlines()) == 1
 
 
 def test_no_content_of_a_conversation_is_shown(data: Path, cli: Callable[..., Ran]) -> None:
@@ -243,11 +271,14 @@ def test_empty_states_are_words_on_stderr(data: Path, cli: Callable[..., Ran]) -
     assert "No such event" in ran.line
 
 
-def test_a_type_that_is_none_is_hinted_at(data: Path, cli: Callable[..., Ran]) -> None:
+def test_a_type_that_is_none_is_refused_with_those_near_it(data: Path, cli: Callable[..., Ran]) -> None:
     tell(data, line(STARTED))
     ran = cli("events", "--type", "DeploymentStart")
-    assert ran.err.startswith("DeploymentStart is no event of this release: did you mean DeploymentStarted?")
-    assert cli("events", "--type", "Whatever").err.startswith("Whatever is no event of this release\n")
+    assert (ran.code, ran.out) == (1, "")
+    assert "--type DeploymentStart is refused: no event is called that; did you mean" in ran.line
+    ran = cli("events", "--type", "Undeployed,Xyz")
+    assert ran.code == 1
+    assert "there are AgentRevoked, " in ran.line
 
 
 def test_lines_that_are_no_events_are_counted_and_left_out(data: Path, cli: Callable[..., Ran]) -> None:
@@ -257,11 +288,12 @@ def test_lines_that_are_no_events_are_counted_and_left_out(data: Path, cli: Call
     assert ran.line == "3 lines of the log are no events and are left out"
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "x", "100001"])
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "100001", "9999999"])
 def test_a_limit_out_of_bounds_is_refused(data: Path, cli: Callable[..., Ran], limit: str) -> None:
     ran = cli("events", "--limit", limit)
     assert ran.code == 1
     assert "--limit" in ran.line
+    assert "from 1 to 100000" in ran.line
 
 
 class Moments:
