@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from peer.cli.show import dicts
+from peer.cli.show import MAX_SENTENCE, dicts
 from peer.units import describe_size
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def devices_table(devices: list[Json]) -> None:
     if reasons:
         table(
             "Not to be used",
-            [Column("Device"), Column("Why", gives=True, least=20)],
+            [Column("Device"), Column("Why", gives=True, least=20, most=MAX_SENTENCE)],
             ([str(device.get("id", UNKNOWN)), str(reason)] for device, reason in reasons),
             "",
         )

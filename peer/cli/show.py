@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 200
 """Characters of any text that came from elsewhere."""
+MAX_SENTENCE: Final = 4000
+"""Characters of what says why, or what to do: words to act on are not cut."""
 SHORT_ID: Final = 8
 """Characters of an id that tell it apart for the eye."""
 
@@ -39,12 +41,12 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2 if is_terminal(sys.stdout) else None))
 
 
-def pairs(lines: Iterable[tuple[str, str]]) -> None:
-    """Print names and values, two columns, values cleaned."""
+def pairs(lines: Iterable[tuple[str, str]], most: int = MAX_TEXT) -> None:
+    """Print names and values, two columns, values cleaned and bounded."""
     filled = list(lines)
     width = max((len(name) for name, _ in filled), default=0)
     for name, value in filled:
-        print(f"  {name:<{width}}  {safe(value)}")
+        print(f"  {name:<{width}}  {safe(value, most)}")
 
 
 def confirm(question: str) -> bool:

@@ -9,7 +9,7 @@ from peer.cli.cards import devices_table, driver_lines, programs_table
 from peer.cli.holding import show_holds, show_used
 from peer.cli.options import Flag
 from peer.cli.place import data_folder
-from peer.cli.show import dicts, local_time_of_ms, pairs, print_json
+from peer.cli.show import MAX_SENTENCE, dicts, local_time_of_ms, pairs, print_json
 from peer.units import DAY, describe_duration, describe_size
 
 if TYPE_CHECKING:
@@ -50,9 +50,11 @@ def _show(answer: Json) -> None:
             ("data", str(answer.get("data", UNKNOWN))),
             ("version", str(version)),
             ("streams", f"{answer.get('streams', UNKNOWN)} open"),
+            *_runtime(answer.get("runtime")),
             *driver_lines(answer.get("driver")),
-            *_engines(dicts(answer.get("engines"))),
-        ]
+            *_engines(dicts(answer.get("engines")), dicts(answer.get("devices"))),
+        ],
+        most=MAX_SENTENCE,
     )
     print()
     devices = dicts(answer.get("devices"))
@@ -66,14 +68,30 @@ def _show(answer: Json) -> None:
     _keys(keys)
 
 
-def _engines(engines: list[Json]) -> list[tuple[str, str]]:
+def _runtime(runtime: Any) -> list[tuple[str, str]]:
+    """What runs the work, where it does not answer: every phase below is then as it was last known."""
+    if not isinstance(runtime, dict) or runtime.get("answers") is not False:
+        return []
+    name = str(runtime.get("name", UNKNOWN))
+    lines = [("runtime", f"{name} does not answer: what is shown of workloads is as it was last known")]
+    if name == "docker":
+        fix = "look at its log (journalctl -u docker), and restart it when it hangs; what waits then goes on"
+        lines.append(("", fix))
+    return lines
+
+
+def _engines(engines: list[Json], devices: list[Json]) -> list[tuple[str, str]]:
     if not engines:
         return [("engines", "none: the peer's log says what to install")]
-    return [_engine(each) for each in engines]
+    here = {str(api.get("api")) for device in devices for api in dicts(device.get("apis"))}
+    return [_engine(each, here) for each in engines]
 
 
-def _engine(engine: Json) -> tuple[str, str]:
+def _engine(engine: Json, here: set[str]) -> tuple[str, str]:
     name = str(engine.get("engine", UNKNOWN))
+    needed = engine.get("apis")
+    if here and isinstance(needed, list) and needed and here.isdisjoint(map(str, needed)):
+        return name, f"no device here runs it: it needs {' or '.join(map(str, needed))}"
     if "models" not in engine:
         return name, "fetches what is named"
     models = [str(model.get("model")) for model in dicts(engine.get("models"))]
@@ -87,8 +105,8 @@ def _deployments(deployments: list[Json], names: Mapping[str, str]) -> None:
     table(
         "Deployments",
         [
-            Column("Deployment", gives=True, least=12),
-            Column("Model", gives=True, least=10),
+            Column("Deployment", whole=True),
+            Column("Model", gives=True, least=10, whole=True),
             Column("Engine"),
             Column("Device"),
             Column("Memory", right=True),
@@ -117,8 +135,8 @@ def _jobs(jobs: list[Json], names: Mapping[str, str]) -> None:
     table(
         "Jobs",
         [
-            Column("Job", gives=True, least=12),
-            Column("Image", gives=True, least=10),
+            Column("Job", whole=True),
+            Column("Image", gives=True, least=10, whole=True),
             Column("Device"),
             Column("Memory", right=True),
             Column("Box"),
@@ -149,7 +167,7 @@ def _keys(keys: list[Json]) -> None:
         "Keys",
         [
             Column("Name", gives=True, least=8),
-            Column("Holder", gives=True, least=12),
+            Column("Holder", whole=True),
             Column("May", gives=True, least=6),
             Column("Holds", right=True),
             Column("Share", right=True),

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from peer.cli.show import is_terminal, safe
+from peer.cli.show import MAX_TEXT, is_terminal, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 PLAIN_WIDTH: Final = 10_000
 """Columns where no terminal says how many: as good as none, so that nothing is cut for a program."""
@@ -33,12 +34,17 @@ class Column:
         gives: whether it gives way where the terminal is too narrow: its texts wrap between words, and a word
             that does not fit is cut with an ellipsis. Others stay whole.
         least: columns it keeps even then.
+        whole: whether its texts are there to be copied: where the terminal is too narrow for one of them,
+            each row takes lines of its own and nothing is cut.
+        most: characters of a text at most.
     """
 
     head: str
     right: bool = False
     gives: bool = False
     least: int | None = None
+    whole: bool = False
+    most: int = MAX_TEXT
 
 
 def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], otherwise: str) -> None:
@@ -51,13 +57,17 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], 
         otherwise: the sentence.
     """
     console = console_on(sys.stdout)
-    filled = list(rows)
+    filled = [[safe(cell, column.most) for cell, column in zip(row, columns, strict=True)] for row in rows]
     console.print(Text(title, style="bold"))
     if not filled:
         console.print(Text(f"  {otherwise}"))
         console.print()
         return
     plain = not console.is_terminal
+    if _would_cut(columns, filled, console.width):
+        console.print("\n".join(_blocks(columns, filled, console.width)), soft_wrap=True)
+        console.print()
+        return
     drawn = Table(
         box=None if plain else SIMPLE_HEAD,
         pad_edge=False,
@@ -74,9 +84,33 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], 
             min_width=column.least,
         )
     for row in filled:
-        drawn.add_row(*(Text(safe(cell)) for cell in row))
+        drawn.add_row(*map(Text, row))
     console.print(drawn)
     console.print()
+
+
+def _would_cut(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether a table of that width would cut what is to stay whole."""
+    least = len(columns) - 1
+    for at, column in enumerate(columns):
+        longest = max(cell_len(text) for text in (column.head, *(row[at] for row in rows)))
+        least += min(longest, column.least or 1) if column.gives and not column.whole else longest
+    return any(column.whole for column in columns) and least > width
+
+
+def _blocks(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Each row as its first cell and, below it, the others by name, as many on a line as fit."""
+    for row in rows:
+        yield row[0]
+        line = ""
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            part = f"{column.head}: {cell}"
+            if line and cell_len(line) + cell_len(part) + 3 > width:
+                yield line
+                line = ""
+            line = f"{line}   {part}" if line else f"  {part}"
+        if line:
+            yield line
 
 
 def console_on(stream: Any) -> Console:

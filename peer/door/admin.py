@@ -6,6 +6,7 @@ nor which scopes there are.
 
 from quart import Request, Response
 
+from actors.answering import runtime_report
 from actors.devicereport import cards_report
 from actors.reports import Machine, hardware_state, workloads
 from actors.rules.refusal import Refusal
@@ -45,6 +46,7 @@ class Admin:
         return json_answer(
             {
                 **hardware,
+                "runtime": await runtime_report(door.house),
                 "cards": await cards_report(door.house),
                 "busy": self.holds.used(),
                 "endpoint": door.endpoint,

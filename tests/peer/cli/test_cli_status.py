@@ -205,9 +205,54 @@ def test_long_names_do_not_break_eighty_columns(
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
     lines = [line.rstrip() for line in plain.splitlines()]
     assert max(map(len, lines)) <= 80
-    assert any("…" in line for line in lines)
-    for shown in ("141 GiB", "ready", "open", "deploy"):
+    for shown in ("141 GiB", "ready", "open", "deploy", "x" * 64):
         assert any(shown in line for line in lines), shown
+
+
+def test_ids_and_images_are_whole_on_eighty_columns(
+    door: FakeDoor, cli: Callable[..., Ran], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = "registry.example.com/team/" + "image" * 8 + ":1.2.3"
+    job = {"job": "job-AbCdEfGhIjKlMnOpQrStUv", "image": image, "holder": HOLDER, "phase": "running"}
+    workloads = {**answer()["workloads"], "jobs": [{**job, "memory_bytes": GIB, "device": "gpu-0/mig-1"}]}
+    door.answers[STATUS] = 200, answer(workloads=workloads)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert cli("status").code == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    lines = [line.rstrip() for line in plain.splitlines()]
+    assert job["job"] in lines
+    assert f"  Image: {image}" in lines
+    assert "  Device: gpu-0/mig-1   Memory: 1 GiB   Box: closed   Phase: running   Key: lab" in lines
+    assert any(DEPLOYMENT in line for line in lines)
+    assert any(HOLDER in line for line in lines)
+    assert "…" not in plain
+
+
+def test_a_runtime_that_does_not_answer_is_said_with_what_to_do(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    door.answers[STATUS] = 200, answer(runtime={"name": "docker", "answers": False})
+    out = cli("status").out
+    assert re.search(r"^  runtime +docker does not answer: ", out, re.MULTILINE)
+    assert "journalctl -u docker" in out
+    door.answers[STATUS] = 200, answer(runtime={"name": "docker", "answers": True})
+    assert "runtime" not in cli("status").out
+
+
+def test_an_engine_that_no_device_runs_is_told_as_such(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    cpu = {**answer()["devices"][0], "apis": [{"api": "cpu"}]}
+    engines = [{"engine": "ollama", "apis": ["cpu", "cuda"]}, {"engine": "vllm", "apis": ["cuda"]}]
+    door.answers[STATUS] = 200, answer(devices=[cpu], engines=engines)
+    lines = [line.split(maxsplit=1) for line in cli("status").out.splitlines()]
+    assert ["vllm", "no device here runs it: it needs cuda"] in lines
+    assert ["ollama", "fetches what is named"] in lines
+
+
+def test_what_mends_a_driver_is_not_cut(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    fix = "load it again " * 30 + "and look"
+    fault = {"code": "DRIVER_GONE", "reason": "it is gone", "fix": fix}
+    door.answers[STATUS] = 200, answer(driver={"condition": "gone", "fault": fault})
+    assert f"to mend it: {fix}" in cli("status").out
 
 
 def test_colour_is_for_a_terminal_and_not_under_no_color(
