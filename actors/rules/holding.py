@@ -30,8 +30,16 @@ def clean_reason(text: str | None) -> str | None:
         Refusal: INVALID_HOLD.
     """
     cleaned = " ".join((text or "").split())
-    if len(cleaned) > MOST_REASON or not cleaned.isprintable():
-        raise _invalid(f"a reason is one line of {MOST_REASON} printable characters at most; say it shorter")
+    if len(cleaned) > MOST_REASON:
+        raise _invalid(
+            f"a reason is one line of {MOST_REASON} characters at most, and this has {len(cleaned)}; "
+            "say it shorter"
+        )
+    unprintable = next((each for each in cleaned if not each.isprintable()), None)
+    if unprintable is not None:
+        raise _invalid(
+            f"a reason is printable characters alone, and this has U+{ord(unprintable):04X}; leave that out"
+        )
     return cleaned or None
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import signal
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from actors.rules.holding import MOST_SECONDS
+from actors.messages.times import time_ms
+from actors.rules.holding import MOST_SECONDS, check_until, clean_reason
+from actors.rules.refusal import Refusal
 from peer.cli.holding import names, say_before, say_held
 from peer.cli.options import DeviceName, Duration, Flag, Line, Moment, ProcessId, moment_text
 from peer.cli.outcome import Failed, Refused, say
@@ -100,6 +103,12 @@ def _body(
             body["until"] = moment_text(until)
         except ValueError as error:
             raise Refused(f"--until: {error}") from None
+    try:  # the door's own rules, before anything is said
+        if until is not None:
+            check_until(time_ms(body["until"]), round(time.time() * 1000))
+        clean_reason(reason)
+    except Refusal as refusal:
+        raise Refused(refusal.message) from refusal
     given = {"seconds": seconds, "device": device, "reason": reason}
     return body | {name: value for name, value in given.items() if value is not None}
 
@@ -135,7 +144,7 @@ class _Holding:
         if self._is_json:
             print_json(answer)
         else:
-            say_held(answer, now=self._body["now"])
+            say_held(answer, now=self._body["now"], seconds=self._body.get("seconds"))
 
     async def stay(self, process: Process) -> None:
         """Hold while a process runs, or until Ctrl-C, a release elsewhere or the hold's own end."""

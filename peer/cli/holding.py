@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from peer.cli.show import dicts, local_time, safe, short_id
+from peer.units import describe_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_LINES: Final = 20
 """Workloads that are shown one by one."""
@@ -19,8 +20,10 @@ Json = dict[str, Any]
 
 
 def say_before(answer: Json, *, now: bool) -> None:
-    """Who will be affected, as the door sees it before anything is held."""
+    """Which holds are replaced and who will be affected, as the door sees it before anything is held."""
     devices = names(str(each.get("id")) for each in dicts(answer.get("devices")))
+    for line in _replaced(dicts(answer.get("replaces"))):
+        print(line)
     work = dicts(answer.get("work"))
     if not work:
         print(f"Nothing runs on {devices}.")
@@ -32,13 +35,14 @@ def say_before(answer: Json, *, now: bool) -> None:
         print(f"  and {len(work) - MAX_LINES} more; best-peer status shows all")
 
 
-def say_held(answer: Json, *, now: bool) -> None:
-    """What is held, and what came of what runs there."""
+def say_held(answer: Json, *, now: bool, seconds: int | None = None) -> None:
+    """What is held, for how many seconds where it was said so, and what came of what runs there."""
     held = dicts(answer.get("held"))
     devices = [str(each.get("device")) for each in held]
     reason = f" ({safe(held[0]['reason'])})" if held and held[0].get("reason") else ""
     verb = "takes" if len(devices) == 1 else "take"
-    print(f"Held: {names(devices)} {verb} no new work until {until_words(held)}{reason}.")
+    lasts = "" if seconds is None else f"for {describe_duration(seconds)}, "
+    print(f"Held: {names(devices)} {verb} no new work {lasts}until {until_words(held)}{reason}.")
     work = dicts(answer.get("work"))
     running = [str(each) for each in answer.get("still_running", ())]
     starting = [each for each in work if now and not each.get("started")]
@@ -118,6 +122,18 @@ def names(devices: Iterable[str]) -> str:
     """Names in a sentence: `gpu-0, gpu-1 and cpu`."""
     *most, last = [safe(each, 64) for each in devices] or ["no device"]
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _replaced(holds: Sequence[Json]) -> Iterator[str]:
+    """A line for each hold that another takes the place of, the devices of one act together."""
+    of_one: dict[str, list[Json]] = {}
+    for each in holds:
+        of_one.setdefault(str(each.get("hold")), []).append(each)
+    for held in of_one.values():
+        until = "it is released" if held[0].get("until") is None else until_words(held)
+        reason = f" ({safe(held[0]['reason'])})" if held[0].get("reason") else ""
+        devices = names(str(each.get("device")) for each in held)
+        yield f"This replaces the hold on {devices} until {until}{reason}."
 
 
 def _ids(work: Iterable[Json]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any
 
+import attrs
 import msgspec
 import trio
 from quart import Request, Response
@@ -14,6 +15,7 @@ from actors.rules.holding import MOST_SECONDS
 from actors.rules.refusal import Refusal
 from actors.state.holds import HOST, Hold
 from actors.state.workloads import Deployment, Workload
+from adapters.gpu.port import Device
 from peer.door.admin_wire import json_answer, read_body
 from peer.door.context import Door
 
@@ -50,13 +52,17 @@ class HoldsAdmin:
         self._house: House = door.house
 
     async def look(self, request: Request) -> Response:
-        """GET: the holds that stand, and what runs on the devices that a hold would take."""
+        """GET: the holds that stand, and what runs on the devices that a hold would take.
+
+        `replaces` is those that a hold would take the place of, one a device.
+        """
         device = request.args.get("device", "")[:128] or None
         devices = await meant(self._house, device)
         return json_answer(
             {
                 "devices": [{"id": each.id, "uuid": each.uuid} for each in devices],
                 "holds": self.standing(),
+                "replaces": [_hold(each) for each in self._standing_on(devices)],
                 "work": self._work({each.uuid: each.id for each in devices}, is_every=device is None),
             }
         )
@@ -64,6 +70,7 @@ class HoldsAdmin:
     async def hold(self, request: Request) -> Response:
         """POST: take devices."""
         asked = await read_body(request, HoldRequest)
+        before = self._standing_on(await meant(self._house, asked.device))
         held = await hold(
             self._house,
             Wanted(
@@ -81,6 +88,7 @@ class HoldsAdmin:
             {
                 "hold": asked.hold,
                 "held": [_hold(each) for each in held],
+                "replaced": [_hold(each) for each in before if each.id != asked.hold],
                 "work": work,
                 "still_running": self._ending([each["workload"] for each in work]),
             }
@@ -96,6 +104,16 @@ class HoldsAdmin:
         """The holds whose time has not come."""
         now = time_text(self._house.clock.now_ms())
         return [_hold(each) for each in self._house.store.world.holds if each.stands_at(now)]
+
+    def _standing_on(self, devices: Iterable[Device]) -> list[Hold]:
+        """The holds on devices, each under the name that its device has now."""
+        now, holds = time_text(self._house.clock.now_ms()), self._house.store.world.holds
+        found = [(each, holds.on(each.uuid)) for each in devices]
+        return [
+            attrs.evolve(held, device=each.id, device_uuid=each.uuid)
+            for each, held in found
+            if held is not None and held.stands_at(now)
+        ]
 
     def used(self) -> dict[str, str]:
         """Cards that their owner uses, by UUID, each with what shows it: for the owner's eyes alone."""

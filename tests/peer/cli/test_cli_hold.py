@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 import peer.cli.hold
 import peer.cli.processes
 from peer.cli.processes import NoProcess, Process, find_process
+from peer.cli.show import local_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 HOLD = "hold-0123456789abcdefghijkl"
 LOOK, TAKE, GIVE = "GET /admin/holds", "POST /admin/hold", "POST /admin/release"
 SECONDS = 20.0
+SOON = (datetime.now(UTC) + timedelta(days=2)).date().isoformat()
 
 
 def held(device: str = "gpu-0", **more: Any) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def when_often(door: FakeDoor, route: str, times: int) -> None:
     [
         ([], {}),
         (["--for", "2h"], {"seconds": 7200}),
-        (["--until", "2099-10-20T22:00:00+02:00"], {"until": "2099-10-20T20:00:00.000Z"}),
+        (["--until", f"{SOON}T22:00:00+02:00"], {"until": f"{SOON}T20:00:00.000Z"}),
         (
             ["--device", "gpu-0", "--now", "--reason", "a  render"],
             {"device": "gpu-0", "now": True, "reason": "a  render"},
@@ -128,6 +131,34 @@ def test_who_is_affected_is_said_before_and_after(answering: FakeDoor, cli: Call
         "Runs on: dep-AbCdEfGh.",
     ]
     assert [r.method for r in answering.requests] == ["GET", "POST"]
+
+
+def test_a_hold_that_it_takes_the_place_of_is_named_before(
+    answering: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    for_good = {"hold": "hold-for-good", "reason": "mine for good"}
+    stands = [
+        held(**for_good),
+        held("gpu-1", hold="hold-other", until="2099-10-20T20:00:00.000Z"),
+        held("cpu", **for_good),
+    ]
+    answering.answers[LOOK] = 200, {"devices": [{"id": "gpu-0"}], "replaces": stands, "work": []}
+    assert cli("hold", "--for", "3").out.splitlines()[:3] == [
+        "This replaces the hold on gpu-0 and cpu until it is released (mine for good).",
+        f"This replaces the hold on gpu-1 until {local_time(datetime(2099, 10, 20, 20, tzinfo=UTC))}.",
+        "Nothing runs on gpu-0.",
+    ]
+
+
+@pytest.mark.parametrize(("said", "words"), [("2", "for 2 s, "), ("2h", "for 2 h, "), (None, "")])
+def test_how_long_it_lasts_is_said_as_it_was_understood(
+    answering: FakeDoor, cli: Callable[..., Ran], said: str | None, words: str
+) -> None:
+    answering.answers[TAKE] = 200, {"held": [held(until="2099-10-20T20:00:00.000Z")], "work": []}
+    until = local_time(datetime(2099, 10, 20, 20, tzinfo=UTC))
+    options = ["--until", f"{SOON}T20:00Z"] if said is None else ["--for", said]
+    line = cli("hold", *options).out.splitlines()[-1]
+    assert line == f"Held: gpu-0 takes no new work {words}until {until}."
 
 
 def test_with_now_each_is_said_to_have_ended_or_not(answering: FakeDoor, cli: Callable[..., Ran]) -> None:
@@ -180,6 +211,10 @@ def test_with_json_there_is_one_object_and_nothing_else(answering: FakeDoor, cli
         (["--while", "-1"], "expected the number of a process"),
         (["--while", "4194305"], "expected the number of a process"),
         (["gpu-0"], "too many"),
+        (["--until", "2020-10-20T22:00:00Z"], "until is past already"),
+        (["--until", "3020-10-20T22:00:00Z"], "a hold ends within 366 days"),
+        (["--reason", "x" * 201], "200 characters at most, and this has 201; say it shorter"),
+        (["--reason", "a\x1b[2Jb"], "this has U+001B; leave that out"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
@@ -227,7 +262,7 @@ def test_a_hold_by_while_is_released_when_the_process_has_ended(
     ("option", "sent"),
     [
         (["--for", "1h"], {"seconds": 3600}),
-        (["--until", "2099-01-01T00:00Z"], {"until": "2099-01-01T00:00:00.000Z"}),
+        (["--until", f"{SOON}T00:00Z"], {"until": f"{SOON}T00:00:00.000Z"}),
     ],
 )
 def test_an_end_that_is_said_takes_the_place_of_twelve_hours(

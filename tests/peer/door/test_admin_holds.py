@@ -182,6 +182,26 @@ async def test_a_release_of_one_hold_leaves_a_newer_one(door: OpenDoor) -> None:
     assert [each["hold"] for each in answer["released"]] == [OTHER]
 
 
+async def test_the_hold_that_another_takes_the_place_of_is_told_before_and_after(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = (await hold(door, reason="mine for good")).json()
+    assert first["replaced"] == []
+    before = (await door.admin("GET", "holds", params={"device": "cpu"})).json()
+    assert before["replaces"] == first["held"]
+    # A card that is first seen now is held with every other, though no fact names it.
+    card = cuda_device(0)
+
+    async def devices(_: HostGpu) -> list[Device]:
+        return [card]
+
+    monkeypatch.setattr(HostGpu, "devices", devices)
+    second = (await hold(door, OTHER, seconds=3)).json()
+    (replaced,) = second["replaced"]
+    assert replaced == {**first["held"][0], "device": card.id, "device_uuid": card.uuid}
+    assert (await hold(door, OTHER, seconds=3)).json()["replaced"] == []
+
+
 async def test_nobody_but_the_owner_holds(door: OpenDoor) -> None:
     agent = await door.sign_in("lab")
     for method, name in (("GET", "holds"), ("POST", "hold"), ("POST", "release")):
