@@ -393,16 +393,47 @@ start_unit() {
     || say "to have it run from the machine's start on, without a login: sudo loginctl enable-linger $user"
 }
 
+has_unit() { [ -f "$UNITS/$UNIT" ] && grep -qsF "$MADE_BY" "$UNITS/$UNIT"; }
+
+# refuse_while_used [PID]: ends here while another process than this one runs from what would be removed.
+refuse_while_used() {
+  all=$(grep -lsF "$SHARE/" /proc/[0-9]*/cmdline || true)
+  for used in $all; do
+    pid=${used#/proc/} pid=${pid%/cmdline}
+    # The grep itself is one that is gone by now.
+    if [ "$pid" = "${1:-}" ] || [ ! -e "/proc/$pid" ]; then continue; fi
+    # A peer's data are where it was told at its start, which this shell need not have.
+    data=$({ tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | sed -n 's/^BEST_PEER_DATA=//p')
+    if { tr '\0' '\n' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qx ".*/$PROGRAM"; then
+      fail "$PROGRAM runs (pid $pid, data in ${data:-$HOME/.best-peer}): revoke the keys, stop it (kill $pid)," \
+        "and do this again; nothing was changed"
+    fi
+    fail "a model runs that a peer started (pid $pid): revoke the keys, or end it (kill $pid)," \
+      "and do this again; nothing was changed"
+  done
+}
+
 uninstall() {
+  if [ ! -d "$SHARE" ] && ! is_ours "$LINK" && ! has_unit; then
+    say "nothing is installed: there is no $SHARE"
+    return
+  fi
   begin
-  if [ -f "$UNITS/$UNIT" ] && grep -qF "$MADE_BY" "$UNITS/$UNIT"; then
-    if has_manager; then systemctl --user disable --quiet --now "$UNIT" || true; fi
+  if has_unit; then
+    if has_manager; then
+      # The unit's own peer is stopped with it; what that serves runs on, and is in the way.
+      refuse_while_used "$(systemctl --user show --property MainPID --value "$UNIT")"
+      systemctl --user stop --quiet "$UNIT" || true
+      # Somebody may have started one meanwhile.
+      if is_used "$SHARE"; then systemctl --user start --quiet --no-block "$UNIT" || true; fi
+      refuse_while_used
+      systemctl --user disable --quiet "$UNIT" || true
+    fi
+    refuse_while_used
     rm -f "$UNITS/$UNIT"
     if has_manager; then systemctl --user daemon-reload || true; fi
   fi
-  if is_used "$SHARE"; then
-    fail "a peer runs, or a model that it serves: revoke the keys, stop the peer (SIGTERM), and do this again"
-  fi
+  refuse_while_used
   if is_ours "$LINK"; then rm -f "$LINK"; fi
   for folder in "$SHARE"/*/; do
     if is_version "${folder%/}"; then rm -rf "${folder%/}"; fi
@@ -456,7 +487,9 @@ main() {
     write_unit
     start_unit
   elif [ -n "$OLD" ] && [ "$OLD" != "$NEW" ]; then
-    say "a peer that runs goes on with the version before: start it again (systemctl --user restart $UNIT)"
+    how=''
+    if has_unit; then how=" (systemctl --user restart $UNIT)"; fi
+    say "a peer that runs goes on with the version before: start it again$how"
   else
     say "next: best-peer check"
   fi

@@ -387,8 +387,54 @@ def test_a_unit_is_written_for_the_command_and_goes_with_it(
     assert sorted(path.name for path in person.home.rglob("*") if path.is_file()) == ["keys.jsonl"]
     assert not person.link.is_symlink()
     unit.write_text("[Service]\nExecStart=/mine\n")
-    person.installs("--uninstall")
+    assert "nothing is installed" in person.installs("--uninstall")
     assert unit.exists()
+
+
+@contextmanager
+def running(person: Person, *arguments: str, data: Path) -> Iterator[int]:
+    """A process of an installed version, and its pid."""
+    (python,) = person.share.glob("*/bin/python")
+    process = subprocess.Popen(
+        [str(python), "-c", "input()", *arguments],
+        env={**person.whole, "BEST_PEER_DATA": str(data)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process.pid
+    finally:
+        process.communicate()
+
+
+def test_what_still_runs_is_named_and_nothing_of_it_is_removed(
+    person: Person, release: Path, tmp_path: Path
+) -> None:
+    manager = manager_in(tmp_path / "bin")
+    path = f"{manager}:/usr/bin:/bin"
+    person.installs(release, "--version", "1.0", "--systemd", PATH=path)
+    (manager / "asked").unlink()
+    before = tree(person.home)
+    with running(person, str(person.link), data=tmp_path / "data") as pid:
+        line = person.refuses("--uninstall", code=2, PATH=path)
+        assert f"best-peer runs (pid {pid}, data in {tmp_path / 'data'})" in line
+        assert "nothing was changed" in line
+    with running(person, "of a model", data=tmp_path / "data") as pid:
+        assert f"a model runs that a peer started (pid {pid})" in person.refuses(
+            "--uninstall", code=2, PATH=path
+        )
+    assert tree(person.home) == before
+    asked = set((manager / "asked").read_text().splitlines())
+    assert asked == {"--user show-environment", "--user show --property MainPID --value best-peer.service"}
+    person.installs("--uninstall", PATH=path)
+    assert not person.share.exists()
+
+
+def test_a_unit_is_restarted_after_an_upgrade_only_where_there_is_one(person: Person, release: Path) -> None:
+    person.installs(release, "--version", "1.0")
+    said = person.installs(release, "--version", "1.9.0")
+    assert "start it again\n" in said
+    assert "systemctl" not in said
 
 
 @pytest.mark.parametrize("data", ["", "data"], ids=["its own folder", "a folder in it"])
