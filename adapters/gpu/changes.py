@@ -27,10 +27,17 @@ class Changes:
     """What was said of the driver and of each card, by its UUID."""
 
     _said: dict[str, _Said] = attrs.field(factory=dict, init=False)
+    _is_known: bool = attrs.field(default=False, init=False)
 
     def note(self, devices: Sequence[Device], state: GpuState, now: float) -> None:
-        """Compare a reading with what was said last, at `now` on a monotonic clock."""
+        """Compare a reading with what was said last, at `now` on a monotonic clock.
+
+        Of a driver that never answered nothing is said: whoever asked for it is told, and refuses.
+        """
         fault = state.fault
+        self._is_known = self._is_known or fault is None
+        if not self._is_known:
+            return
         if self._is_news(_DRIVER, is_ready=fault is None, now=now):
             if fault is None:
                 logger.info("the NVIDIA driver answers again")

@@ -124,10 +124,11 @@ class NvmlGpu:
         deadline = trio.current_time() + seconds
         while True:
             sweep, late = await self._reading("devices", START_SECONDS)
-            self._picture.devices(sweep, late)
+            devices = self._picture.devices(sweep, late)
             fault = self.state.fault
             if fault is None:
                 if sweep is not None and sweep.count:
+                    self._changes.note(devices, self.state, trio.current_time())
                     return
                 fault = NO_CARD
                 self._anew_from = -math.inf

@@ -58,12 +58,23 @@ def test_a_driver_that_goes_is_said_for_all_its_cards(
     changes: Changes, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = [card.not_ready("lost", LOST.reason) for card in (CARD, OTHER)]
+    note(changes, 0, CARD, OTHER)
     note(changes, 0, *gone, state=GONE)
     (line,) = lines(caplog)
     assert LOST.reason in line
     assert LOST.fix in line
     note(changes, QUIET_SECONDS, CARD, OTHER)
     assert lines(caplog) == ["the NVIDIA driver answers again"]
+
+
+def test_nothing_is_said_of_a_driver_that_never_answered(
+    changes: Changes, caplog: pytest.LogCaptureFixture
+) -> None:
+    note(changes, 0, state=GONE)
+    note(changes, 1, CARD)
+    assert lines(caplog) == []
+    note(changes, 2, state=GONE)
+    assert len(lines(caplog)) == 1
 
 
 def test_what_comes_and_goes_is_said_once_a_minute_as_it_is_then(
@@ -96,3 +107,15 @@ async def test_the_real_reader_says_what_happens_to_its_driver(
     await gpu.devices()
     (line,) = lines(caplog)
     assert line.startswith("the NVIDIA driver is installed and not loaded; cards take no new work")
+
+
+async def test_a_driver_that_answered_at_the_start_is_known(
+    nvml: NvmlDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpu = NvmlGpu(patience=60)
+    await gpu.wait_for_driver()
+    nvml.session = None
+    nvml.write()
+    await gpu.devices()
+    assert len(lines(caplog)) == 1
+    await gpu.aclose()
