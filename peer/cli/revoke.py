@@ -40,7 +40,10 @@ def revoke(name: str, /, *, keep_running: Flag = False) -> int | None:
     taken, closed = answer.get("revoked", ()), answer.get("closed_before", ())
     withdrawn = answer.get("withdrawn", ())
     for key in taken:
-        print(f"Taken back: {_key(key)}. It opens nothing any more.")
+        if key.get("ran_out"):
+            print(f"Closed before: {_key(key)}. Its time had run out, and it is taken back as well.")
+        else:
+            print(f"Taken back: {_key(key)}. It opens nothing any more.")
     for each in withdrawn:
         code, whose = safe(each.get("user_code")), safe(each.get("name"))
         print(f"Withdrawn: {code} ({whose}). Its agent had not come for its key, and gets none.")

@@ -1,5 +1,6 @@
 """The owner's keys, for the command line: who waits, who holds what, approve, deny, revoke (F12, F13)."""
 
+import math
 from typing import Annotated, Any, Literal, cast
 
 import attrs
@@ -10,6 +11,7 @@ from quart import Request, Response
 from actors.keyends import unknown_key
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
+from actors.messages.commands import PullImage
 from actors.rules.grants import scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Key, Scope
@@ -122,6 +124,7 @@ class KeysAdmin:
     async def revoke(self, request: Request) -> Response:
         """POST: take a key back, and what runs under it."""
         asked = await read_body(request, RevokeRequest)
+        now = self._door.house.clock.now_ms()
         revoked = await self._door.registrar.revoke(asked.name, ends_work=not asked.keep_running)
         running: list[str] = []
         if not asked.keep_running:
@@ -129,7 +132,10 @@ class KeysAdmin:
             running = await self._wait_for_end([key.holder for key in keys])
         return json_answer(
             {
-                "revoked": [{"name": k.name, "holder": k.holder} for k in revoked.keys],
+                "revoked": [
+                    {"name": k.name, "holder": k.holder, "ran_out": (k.expires_ms or math.inf) <= now}
+                    for k in revoked.keys
+                ],
                 "withdrawn": [{"name": a.name, "user_code": a.user_code} for a in revoked.withdrawn],
                 "closed_before": [{"name": k.name, "holder": k.holder} for k in revoked.closed_before],
                 "kept": revoked.kept,
@@ -151,7 +157,7 @@ class KeysAdmin:
         if name and not known:
             raise unknown_key(name)
         is_all = bool(name) or "all" in request.args
-        shown = [key for key in known if is_all or key.is_open(now) or self._work(key) != "none"]
+        shown = [key for key in known if is_all or self._matters(key, now)]
         return json_answer(
             {
                 "keys": [self.key(key, now) for key in shown],
@@ -193,14 +199,25 @@ class KeysAdmin:
             "kept": door.registrar.ends.is_kept(key.holder),
         }
 
+    def _matters(self, key: Key, now: int) -> bool:
+        """Whether a key opens something, may do so after a restart, or still runs anything."""
+        return (
+            key.is_open(now) or not self._door.registrar.ends.is_kept(key.holder) or self._work(key) != "none"
+        )
+
     def _work(self, key: Key) -> Literal["none", "running", "ending"]:
-        """What a key holds, or what is still being ended of it."""
+        """What a key holds, or what is still being ended of it.
+
+        It follows from what runs: that all has ended is written down a moment after it has.
+        """
         store = self._door.house.store
+        holding, unfinished = store.world.holding(key.holder), store.world.unfinished.values()
+        is_held = bool(holding.deployments or holding.jobs)
         ending = store.ring.ending_of(key.holder)
         if ending is not None and ending.ends_work and ending.work_ended_ms is None:
-            return "ending"
-        holding = store.world.holding(key.holder)
-        return "running" if holding.deployments or holding.jobs else "none"
+            is_pulling = any(a.holder == key.holder and isinstance(a.body, PullImage) for a in unfinished)
+            return "ending" if is_held or is_pulling else "none"
+        return "running" if is_held else "none"
 
     async def _wait_for_end(self, holders: list[str]) -> list[str]:
         store = self._door.house.store

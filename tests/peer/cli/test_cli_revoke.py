@@ -38,6 +38,18 @@ def test_it_names_what_was_taken_back(door: FakeDoor, cli: Callable[..., Ran]) -
     assert door.only().json == {"name": "lab", "keep_running": False}
 
 
+def test_a_key_whose_time_had_run_out_was_closed_before(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    both = [
+        {"name": "lab", "holder": "h-one", "ran_out": True},
+        {"name": "lab", "holder": "h-two", "ran_out": False},
+    ]
+    door.answers[REVOKE] = answer(revoked=both)
+    assert cli("revoke", "lab").out.splitlines()[:2] == [
+        "Closed before: lab (h-one). Its time had run out, and it is taken back as well.",
+        "Taken back: lab (h-two). It opens nothing any more.",
+    ]
+
+
 def test_what_still_runs_is_named(door: FakeDoor, cli: Callable[..., Ran]) -> None:
     door.answers[REVOKE] = answer(still_running=["dep-1", "dep-\x1b[2J"])
     ran = cli("revoke", "lab")

@@ -148,6 +148,34 @@ async def test_what_still_runs_is_named_and_told_as_being_ended(
         await until(lambda: work_has_ended(door))
 
 
+async def test_what_is_told_of_a_keys_work_follows_from_what_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That all has ended is written down a moment later: until then nothing is said to be ended still."""
+
+    async def not_yet(*_: object) -> None:
+        await trio.sleep_forever()
+
+    async with open_door(tmp_path) as door:
+        monkeypatch.setattr("actors.revoker.Revoker._note_end", not_yet)
+        await door.deploy(await door.sign_in("lab"))
+        answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
+        assert answer["still_running"] == []
+        found = await only(door, all="1")
+        assert (found["state"], found["work"], found["work_ended_ms"]) == ("revoked", "none", None)
+        assert (await listed(door))["more_ended"] == 1
+
+
+async def test_a_key_that_ran_out_before_it_was_taken_back_is_told_as_such(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_door(tmp_path, clock=clock) as door:
+        await door.sign_in("lab", expires_seconds=60)
+        await door.sign_in("lab")
+        clock.advance(HOUR)
+        answer = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
+        assert [each["ran_out"] for each in answer["revoked"]] == [True, False]
+
+
 async def test_keys_that_have_ended_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         agents = [await door.sign_in(name) for name in ("lab", "lab", "office")]
