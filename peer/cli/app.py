@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import shutil
 import textwrap
@@ -32,7 +33,7 @@ from peer.cli.status import status
 from peer.settings_text import settings_help
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 DISTRIBUTION: Final = "best-peer"
 MAX_WIDTH: Final = 100
@@ -65,7 +66,7 @@ def run(arguments: Sequence[str]) -> int | None:
             return None
         result = app(arguments)
     except CycloptsError as error:
-        raise Refused(_words(error)) from error
+        raise Refused(_words(app, error)) from error
     return result if isinstance(result, int) else None
 
 
@@ -101,13 +102,16 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    owners = (approve, deny, revoke, keys, hold, release, status, events, check, service, completion)
+    owners = (approve, deny, revoke, hold, release, status, events, check, service, completion)
     for command in owners:
         app.command(command)
+    # An argument that may be left out has no name in the line that the parser would make.
+    app.command(keys, usage="Usage: best-peer keys [OPTIONS] [NAME]")
     of_models = App(
         name="models",
         help="List the models that this peer may serve, bring one in, or remove one.",
         default_command=models.list_models,
+        group_parameters=Group("Options"),
     )
     of_models.command(models.add)
     of_models.command(models.remove)
@@ -115,19 +119,28 @@ def make_app() -> App:
     return app
 
 
-def _words(error: CycloptsError) -> str:
+def _words(app: App, error: CycloptsError) -> str:
     """What is wrong with a command line, and where to look."""
     chain = list(error.command_chain or ())
     match error:
         case UnusedCliTokensError(unused_tokens=[first, *_]) if tuple(chain) in _OF_COMMANDS:
-            what = f"{safe(first, 60)} is no command"
+            level = app[chain[0]] if chain else app
+            what = f"{safe(first, 60)} is no command{_near(first, level)}"
         case UnusedCliTokensError(unused_tokens=[first, *_]):
             what = f"{safe(first, 60)} is one argument too many"
         case UnknownOptionError(token=token):
-            what = f"{safe(token.keyword or token.value, 60)} is no option here"
+            option = (token.keyword or token.value).partition("=")[0]
+            known = [name for each in error.argument_collection for name in each.names]
+            what = f"{safe(option, 60)} is no option here{_near(option, known)}"
         case MissingArgumentError(argument=argument) if argument is not None:
             what = f"{error.keyword} needs a value" if error.keyword else f"{argument.name} is missing"
         case _:
             error.verbose = False
             what = str(error).rstrip(".")
     return f"{what}; {' '.join(['best-peer', *chain])} --help says what it takes"
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """The word that was meant, most likely; nothing where none is like it."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f": did you mean {close[0]}?" if close else ""

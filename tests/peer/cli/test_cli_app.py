@@ -52,6 +52,8 @@ def test_every_command_has_help_with_words_for_each_option(cli: Callable[..., Ra
         ran = cli(*chain, "--help")
         assert (ran.code, ran.err) == (0, "")
         assert "BEST_PEER_LISTEN" not in ran.out
+        assert "[ARGS]" not in ran.out
+        assert "Parameters" not in ran.out
         for option in options:
             assert re.search(rf"^ +{option}( [A-Z|,]+)? +[A-Z]", ran.out, re.MULTILINE), (chain, option)
         assert max(map(len, ran.out.splitlines())) <= 80
@@ -76,6 +78,11 @@ def test_the_version_is_the_installed_one(cli: Callable[..., Ran]) -> None:
         (["models", "nonsense"], "nonsense is no command; best-peer models --help"),
         (["--nonsense"], "--nonsense is no option here; best-peer --help"),
         (["status", "--nonsense"], "--nonsense is no option here; best-peer status --help"),
+        (["aprove", "X"], "aprove is no command: did you mean approve?"),
+        (["stat"], "stat is no command: did you mean status?"),
+        (["models", "ad", "x"], "ad is no command: did you mean add?"),
+        (["status", "--jason"], "--jason is no option here: did you mean --json?"),
+        (["status", "--jason=1"], "--jason is no option here: did you mean --json?"),
         (["status", "-x"], "-x is no option here"),
         (["status", "now"], "now is one argument too many; best-peer status --help"),
         (["status", "--json", "--json=maybe"], "best-peer status --help"),

@@ -108,6 +108,22 @@ def test_a_file_is_brought_in_and_checked(data: Path, model: Path, cli: Callable
     assert cli("models", "--json").json["models"][0]["digest"] == f"sha256:{sha256(model)}"
 
 
+def test_a_model_that_is_there_already_is_told_as_such(
+    held: Path, model: Path, cli: Callable[..., Ran]
+) -> None:
+    ran = cli("models", "add", str(model))
+    assert ran.code == 0
+    assert ran.out.startswith("tiny is here already: ")
+    assert "Added" not in ran.out
+
+
+def test_with_no_model_there_is_none_to_remove(data: Path, cli: Callable[..., Ran]) -> None:
+    ran = cli("models", "remove", "none")
+    assert ran.code == 1
+    assert "this peer has no model none: no model is in " in ran.line
+    assert "add a model" not in ran.line
+
+
 def test_a_wheel_is_opened_for_the_model_in_it(
     data: Path, tmp_path: Path, model: Path, cli: Callable[..., Ran]
 ) -> None:
