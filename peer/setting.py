@@ -107,7 +107,8 @@ def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text in choices:
             return text
-        raise ValueError(f"expected {' or '.join(choices)}")
+        *others, last = choices
+        raise ValueError(f"expected {', '.join(others)} or {last}" if others else f"expected {last}")
 
     return parse
 

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 PREFIX: Final = "BEST_PEER_"
 MAX_UNKNOWN: Final = 32
 """Unknown variables named, at most."""
+LIKENESS: Final = 0.7
+"""Of what follows the prefix, for a typing error; 1 is the same name."""
 
 RETIRED: Final = MappingProxyType(
     {
         "BEST_PEER_DEPLOYMENTS_PER_HOLDER": "say it for each key: best-peer approve CODE --deployments N",
         "BEST_PEER_JOBS_PER_HOLDER": "say it for each key: best-peer approve CODE --jobs N",
-        "BEST_PEER_MEMBERS": "make the pool through the door: create-workspace, then configure-cloud",
+        "BEST_PEER_MEMBERS": "wait for a later release: clouds of several peers come with it",
     }
 )
 """Settings of old, each with what replaced it. One that is set refuses the start: its owner relies on it."""
@@ -55,10 +57,12 @@ def unknown(environ: Mapping[str, str], known: Sequence[str]) -> Iterator[str]:
     """
     names = sorted(name for name in environ if name.startswith(PREFIX))
     strange = [name for name in names if name not in INSTALLER | RETIRED.keys() | set(known)]
+    # Without what all of them begin with, which would make any two alike.
+    likely = [name.removeprefix(PREFIX) for name in known]
     for name in strange[:MAX_UNKNOWN]:
         if name in LATER:
             yield f"{name} has no effect yet: its feature comes with a later release"
             continue
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-        hint = f"did you mean {close[0]}?" if close else "best-peer --help lists the settings"
+        close = difflib.get_close_matches(name.removeprefix(PREFIX), likely, n=1, cutoff=LIKENESS)
+        hint = f"did you mean {PREFIX}{close[0]}?" if close else "best-peer --help lists the settings"
         yield f"{clean(name, 80)} is no setting and has no effect: {hint}"
