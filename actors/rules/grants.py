@@ -9,6 +9,9 @@ SESSION_SECONDS = 8 * 3600
 TENANT_SCOPES: tuple[Scope, ...] = ("deploy", "jobs", "prompt", "workspaces")
 """Every command, on its own workloads alone."""
 
+LEAST_MEMORY_BYTES = 1 << 20
+"""Nothing fits in less: a share so small is a number whose unit was forgotten."""
+
 MOST_MEMORY_BYTES = 1 << 50
 MOST_COUNT = 1_000_000
 
@@ -55,11 +58,17 @@ def check_grant(grant: Grant, *, is_session: bool) -> Grant:
             f"--expires takes 1s to {limit}, not {_duration(seconds)}",
             limit_seconds=most,
         )
-    for name in ("memory_bytes", "deployments", "jobs", "workspaces"):
+    share = grant.memory_bytes
+    if share is not None and not LEAST_MEMORY_BYTES <= share <= MOST_MEMORY_BYTES:
+        raise Refusal(
+            "INVALID_GRANT",
+            f"--memory takes 1M to 1024T, not {share} bytes; write a share with its unit, --memory 40G",
+            field="memory_bytes",
+        )
+    for name in ("deployments", "jobs", "workspaces"):
         value = getattr(grant, name)
-        highest = MOST_MEMORY_BYTES if name == "memory_bytes" else MOST_COUNT
-        if value is not None and not 0 <= value <= highest:
-            raise Refusal("INVALID_GRANT", f"{name} takes 0 to {highest}, not {value}", field=name)
+        if value is not None and not 0 <= value <= MOST_COUNT:
+            raise Refusal("INVALID_GRANT", f"{name} takes 0 to {MOST_COUNT}, not {value}", field=name)
     return grant
 
 

@@ -15,7 +15,8 @@ def check_deployment(key: Key, holding: Holding, memory_bytes: int) -> None:
     if most is not None and len(holding.deployments) >= most:
         raise Refusal(
             "DEPLOYMENTS_EXCEEDED",
-            f"this key may run {most} deployments at once and runs {len(holding.deployments)}; "
+            f"this key may run {most} {'deployment' if most == 1 else 'deployments'} at once and runs "
+            f"{len(holding.deployments)}; "
             "undeploy one first",
             held=len(holding.deployments),
             limit=most,
@@ -35,7 +36,7 @@ def check_job(key: Key, holding: Holding, memory_bytes: int | None) -> None:
     if most is not None and len(holding.jobs) >= most:
         raise Refusal(
             "JOBS_EXCEEDED",
-            f"this key may run {most} jobs at once and runs {len(holding.jobs)}; "
+            f"this key may run {most} {'job' if most == 1 else 'jobs'} at once and runs {len(holding.jobs)}; "
             "wait for one to end, or stop one",
             held=len(holding.jobs),
             limit=most,

@@ -20,7 +20,7 @@ from peer.cli.waiting import Waiting
 
 _ENDED: Final = {
     "used": "was used already: its agent has its key",
-    "approved": "is approved already: its agent fetches its key",
+    "approved": "is approved already: its agent fetches its key; to take it back: best-peer revoke {name}",
     "denied": "was denied: ask the agent to begin its sign-in again",
     "expired": "has run out: ask the agent to begin its sign-in again",
     "unknown": "waits for nobody: look at the code again, it stands on the agent's side; if the peer was "
@@ -81,7 +81,8 @@ def approve(
     door = Door.find(data_folder())
     waiting = Waiting.read(trio.run(door.get, "/admin/pending", {"user_code": user_code}))
     if waiting.state != "pending":
-        raise Refused(f"{user_code} {_ENDED.get(waiting.state, _ENDED['unknown'])}")
+        how = _ENDED.get(waiting.state, _ENDED["unknown"])
+        raise Refused(f"{user_code} {how.format(name=safe(waiting.name))}")
     _check(grant, is_session=waiting.is_session)
     print(f"Under {user_code} waits")
     pairs(waiting.lines())

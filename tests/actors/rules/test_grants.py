@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from actors.rules.grants import (
     DURABLE_SECONDS,
+    LEAST_MEMORY_BYTES,
     SESSION_SECONDS,
     check_grant,
     default_expiry,
@@ -96,8 +97,14 @@ def test_a_figure_is_never_negative_nor_absurd(name: str) -> None:
     figures: list[dict[str, Any]] = [{name: -1}, {name: 1 << 60}]
     for figure in figures:
         assert refused(**figure).details["field"] == name
-    none: dict[str, Any] = {name: 0}
-    check_grant(Grant(**none), is_session=False)
+    least: dict[str, Any] = {name: LEAST_MEMORY_BYTES if name == "memory_bytes" else 0}
+    check_grant(Grant(**least), is_session=False)
+
+
+@pytest.mark.parametrize("share", [0, 9, LEAST_MEMORY_BYTES - 1])
+def test_a_share_that_nothing_fits_in_is_refused_with_what_to_write(share: int) -> None:
+    words = f"--memory takes 1M to 1024T, not {share} bytes; write a share with its unit, --memory 40G"
+    assert refused(memory_bytes=share).message == words
 
 
 def test_a_key_with_a_share_and_nothing_said_is_a_tenants() -> None:

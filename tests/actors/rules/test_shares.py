@@ -100,3 +100,11 @@ def test_what_is_granted_never_passes_the_share(share: int, asked: list[int]) ->
             held.memory_bytes += size
             held.deployments.add(str(number))
     assert held.memory_bytes <= share
+
+
+def test_one_of_a_kind_is_told_as_one() -> None:
+    limited = key(deployments=1, jobs=1)
+    with pytest.raises(Refusal, match="may run 1 deployment at once and runs 1;"):
+        check_deployment(limited, Holding(1, {"a"}), 1)
+    with pytest.raises(Refusal, match="may run 1 job at once and runs 1;"):
+        check_job(limited, Holding(1, set(), {"j"}), 1)

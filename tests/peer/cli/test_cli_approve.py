@@ -122,7 +122,9 @@ def test_what_is_asked_for_is_what_is_sent(
         (("--expires", "400d"), "--expires takes 1s to 366d, not 400d"),
         (("--memory", "40X"), "--memory: expected bytes, or a number with K, M, G or T"),
         (("--memory", "-1"), "--memory"),
-        (("--memory", "9999T"), "memory_bytes"),
+        (("--memory", "9999T"), "--memory takes 1M to 1024T"),
+        (("--memory", "9"), "not 9 bytes; write a share with its unit, --memory 40G"),
+        (("--memory", "0"), "--memory takes 1M to 1024T, not 0 bytes"),
         (("--expires", "soon"), "--expires: expected seconds, or a number with s, m, h or d"),
         (("--expires", "0"), "--expires: expected at least 1"),
         (("--expires", "367d"), "--expires takes 1s to 366d"),
@@ -154,7 +156,10 @@ def test_what_is_no_code_is_refused(door: FakeDoor, cli: Callable[..., Ran], cod
     [
         ("used", "was used already"),
         ("denied", "was denied"),
-        ("approved", "is approved already"),
+        (
+            "approved",
+            "is approved already: its agent fetches its key; to take it back: best-peer revoke lab",
+        ),
         ("expired", "has run out"),
         ("unknown", "waits for nobody"),
         ("of another release", "waits for nobody"),
@@ -163,7 +168,8 @@ def test_what_is_no_code_is_refused(door: FakeDoor, cli: Callable[..., Ran], cod
 def test_a_code_that_waits_no_more_says_which_it_is(
     door: FakeDoor, cli: Callable[..., Ran], state: str, said: str
 ) -> None:
-    door.answers[PENDING] = waiting(state=state, name=None, client_id=None)
+    is_known = state == "approved"
+    door.answers[PENDING] = waiting(state=state, name="lab" if is_known else None, client_id=None)
     ran = cli("approve", CODE)
     assert (ran.code, ran.out) == (1, "")
     assert said in ran.line
