@@ -29,6 +29,7 @@ from peer.devices import DriverRefused
 from peer.door.limits import Limits
 from peer.door.server import Server, bind
 from peer.folder import MAX_SMALL_FILE, NO_ROOM, DataFolder, DoorRecord
+from peer.listening import listen_remedy
 from peer.requestlog import RequestLog
 from peer.settings import Settings
 from peer.units import describe_duration, describe_size
@@ -259,8 +260,7 @@ def _bind(settings: Settings) -> socket:
         return bind(listen.host, listen.port)
     except OSError as error:
         raise StartRefused(
-            f"cannot listen on {listen}: {error.strerror or error}; "
-            "set BEST_PEER_LISTEN to a free address and port, or end what listens there"
+            f"cannot listen on {listen}: {error.strerror or error}; {listen_remedy(listen, error)}"
         ) from error
 
 

@@ -285,7 +285,8 @@ class LlamaCpp:
             return None
         return (
             f"this machine has neither llama-server nor the Python package {PACKAGE}: "
-            f"pip install 'best-peer[cpu]', or set {SETTING} to a llama-server, and start the peer again"
+            "install best-peer with it (sh install.sh --cpu; in a clone: pip install '.[cpu]'), "
+            f"or set {SETTING} to a llama-server, and start the peer again"
         )
 
     def _argv_start(self) -> tuple[str, ...]:

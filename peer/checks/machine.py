@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import resource
@@ -27,6 +28,8 @@ FILES_WANTED: Final = 4096
 MEMORY_WANTED: Final = 512 * MIB
 """For the peer alone: models and jobs are counted by what they are promised."""
 UNIT: Final = "best-peer.service"
+WANTED: Final = "default.target.wants"
+"""Where systemd keeps a link to each unit that is enabled, by the unit's WantedBy=."""
 
 _AVAILABLE = re.compile(r"^MemAvailable:\s+([0-9]+) kB$", re.MULTILINE)
 _TOTAL = re.compile(r"^MemTotal:\s+([0-9]+) kB$", re.MULTILINE)
@@ -89,6 +92,14 @@ def service(home: Path, lingering: Path, uid: int) -> tuple[Line, ...]:
     unit = home / ".config/systemd/user" / UNIT
     if not unit.exists():
         return ()
+    if not os.path.lexists(unit.parent / WANTED / UNIT):
+        return (
+            warning(
+                SERVICE,
+                f"{unit} is there and is not enabled: it runs only when somebody starts it",
+                f"systemctl --user enable --now {UNIT}",
+            ),
+        )
     user = user_name(uid)
     if not (lingering / user).exists():
         return (
@@ -98,4 +109,4 @@ def service(home: Path, lingering: Path, uid: int) -> tuple[Line, ...]:
                 f"sudo loginctl enable-linger {user}",
             ),
         )
-    return (ok(SERVICE, f"{unit} is there, and starts with the machine if it is enabled"),)
+    return (ok(SERVICE, f"{unit} is there, and starts with the machine"),)

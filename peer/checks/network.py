@@ -16,6 +16,7 @@ import trio
 
 from peer.checks.line import ok, problem, warning
 from peer.checks.users import user_name
+from peer.listening import listen_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +52,10 @@ def port_lines(listen: Address, own: Sequence[str]) -> tuple[Line, ...]:
     try:
         _try(listen)
     except socket.gaierror as error:
-        return (_refused(f"{listen.host} is no address this machine knows ({error.strerror})"),)
+        what = f"{listen.host} is no address this machine knows ({error.strerror})"
+        return (problem(PORT, what, listen_remedy(listen, error)),)
     except OSError as error:
-        return (_refused(_why(listen, error)),)
+        return (problem(PORT, _why(listen, error), listen_remedy(listen, error)),)
     return (ok(PORT, f"{listen} is free"),)
 
 
@@ -69,17 +71,13 @@ def _try(listen: Address) -> None:
         sock.bind(address)
 
 
-def _refused(what: str) -> Line:
-    return problem(PORT, what, "set BEST_PEER_LISTEN to a free address and port, or end what listens there")
-
-
 def _why(listen: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         user = listener(listen.port, Path("/proc/net"))
         who = "another program" if user is None else f"a program of user {user}"
         return f"{who} listens on port {listen.port} already, so {listen} cannot be taken"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{listen.host} is no address of this machine (ip addr lists them)"
+        return f"{listen.host} is no address of this machine"
     if error.errno == errno.EACCES:
         return f"this user may not listen on {listen}: ports below 1024 are root's"
     return f"{listen} cannot be listened on: {error.strerror or error}"

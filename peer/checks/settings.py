@@ -11,7 +11,7 @@ from peer.settings_checks import in_the_clear
 from peer.settings_names import INSTALLER, PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from peer.checks.line import Line
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SETTINGS: Final = "settings"
 MAX_TRIES: Final = 8
 """Each takes away every variable that was refused; what is refused then was hidden behind them."""
+
+MAX_NUMBERS: Final = 5
+"""Lines of a file that are named."""
 
 
 def read(environ: Mapping[str, str]) -> tuple[Settings, tuple[Line, ...]]:
@@ -65,17 +68,18 @@ def _judge(settings: Settings, environ: Mapping[str, str], *, is_good: bool) -> 
     return lines
 
 
-def read_file(path: Path) -> dict[str, str]:
-    """The variables of a file such as systemd's ``EnvironmentFile=`` takes.
+def read_file(path: Path) -> tuple[dict[str, str], tuple[Line, ...]]:
+    """The variables of a file such as systemd's ``EnvironmentFile=`` takes, and the line for what is none.
 
     Args:
         path: lines ``NAME=value``, values quoted or not; ``#`` and ``;`` begin comments.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: a line is none of these; the text says which.
+        ValueError: it is no text.
     """
     found: dict[str, str] = {}
+    bad: list[int] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         text = line.strip()
         if not text or text[0] in "#;":
@@ -83,9 +87,21 @@ def read_file(path: Path) -> dict[str, str]:
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
         if not equals or not name.isidentifier():
-            # What stands there may be a secret that lost its name.
-            raise ValueError(f"line {number} of {path} is no NAME=value")
+            bad.append(number)
+            continue
         if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]
         found[name] = value
-    return found
+    return found, _ignored(path, bad)
+
+
+def _ignored(path: Path, numbers: Sequence[int]) -> tuple[Line, ...]:
+    if not numbers:
+        return ()
+    shown = ", ".join(map(str, numbers[:MAX_NUMBERS]))
+    more = f" and {len(numbers) - MAX_NUMBERS} more" if len(numbers) > MAX_NUMBERS else ""
+    is_one = len(numbers) == 1
+    # Not what stands there, which may be a secret that lost its name.
+    what = f"line{' ' if is_one else 's '}{shown}{more} of {path} {'is' if is_one else 'are'} no NAME=value"
+    fix = "write NAME=value there, or begin the line with #: systemd ignores it"
+    return (warning(SETTINGS, what, fix),)

@@ -60,7 +60,7 @@ def check(*, environment: EnvironmentFile | None = None, json: Flag = False) -> 
 
     from peer.checks.line import worst
 
-    environ = _environ(environment)
+    environ, ignored = _environ(environment)
     program_version = version(DISTRIBUTION)
     lines: list[Line] = []
     printer = None if json else _Printer()
@@ -70,7 +70,7 @@ def check(*, environment: EnvironmentFile | None = None, json: Flag = False) -> 
         if printer is not None:
             printer.show(line)
 
-    trio.run(_look, environ, program_version, told)
+    trio.run(_look, environ, ignored, program_version, told)
     if json:
         shown = [attrs.asdict(each) for each in lines]
         print_json({"version": program_version, "worst": worst(lines), "lines": shown})
@@ -79,15 +79,20 @@ def check(*, environment: EnvironmentFile | None = None, json: Flag = False) -> 
     return REFUSED if worst(lines) == "problem" else DONE
 
 
-async def _look(environ: Mapping[str, str], program_version: str, told: Callable[[Line], None]) -> None:
-    """Look at everything, and tell each line as it is found."""
+async def _look(
+    environ: Mapping[str, str],
+    ignored: Sequence[Line],
+    program_version: str,
+    told: Callable[[Line], None],
+) -> None:
+    """Look at everything, and tell each line as it is found; after the program, what was ignored before."""
     import trio
 
     from peer.checks.line import look_at_all, problem
     from peer.checks.looks import looks_for
     from peer.checks.machine import program
 
-    for line in program(program_version):
+    for line in (*program(program_version), *ignored):
         told(line)
     with trio.move_on_after(SETTINGS_SECONDS) as bound:
         # In a thread: what settings name may lie on a disk that hangs.
@@ -121,16 +126,18 @@ def _settings(environ: Mapping[str, str]) -> tuple[Settings, Running | None, tup
     return chosen, found, (*differing, *about)
 
 
-def _environ(file: Path | None) -> dict[str, str]:
+def _environ(file: Path | None) -> tuple[dict[str, str], tuple[Line, ...]]:
+    """This shell's variables and the file's, and what there is to say of the file."""
     from peer.checks.settings import read_file
 
     if file is None:
-        return dict(os.environ)
+        return dict(os.environ), ()
     try:
-        return {**os.environ, **read_file(file.expanduser())}
+        found, ignored = read_file(file.expanduser())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise Refused(f"--environment {safe(file)} cannot be read: {why or error}") from error
+    return {**os.environ, **found}, ignored
 
 
 class _Printer:

@@ -86,7 +86,13 @@ class Door:
                 folder,
                 f"the peer over {folder} ended without closing its door: start it again with best-peer",
             )
-        token = read_admin_token(folder)
+        try:
+            token = read_admin_token(folder)
+        except NoDoor as error:
+            # A peer runs over the folder all the same: its lock is held.
+            raise NoDoor(
+                error.path, f"{error.path} is gone: start the peer again, which makes a new one"
+            ) from None
         certificate = None if record.certificate is None else Path(record.certificate)
         pins = frozenset() if certificate is None else _pins(record, certificate)
         return cls(

@@ -135,7 +135,7 @@ async def test_a_machine_with_no_llamacpp_tells_its_owner_what_to_install_and_a_
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     engine = LlamaCpp(models, chat, 2, llama_server=tmp_path / "none" if has_setting else None)
-    said = f"no llama-server at {tmp_path}/none" if has_setting else "pip install 'best-peer[cpu]'"
+    said = f"no llama-server at {tmp_path}/none" if has_setting else "install.sh --cpu"
     assert said in (engine.missing() or "")
     assert "BEST_PEER_LLAMA_SERVER" in (engine.missing() or "")
 

@@ -55,6 +55,11 @@ def test_a_unit_that_ends_with_its_session_is_a_warning(tmp_path: Path) -> None:
     unit.touch()
     (line,) = service(tmp_path, lingering, os.getuid())
     assert line.state == "warning"
+    assert line.remedy == "systemctl --user enable --now best-peer.service"
+    (unit.parent / "default.target.wants").mkdir()
+    (unit.parent / "default.target.wants" / unit.name).symlink_to(unit)
+    (line,) = service(tmp_path, lingering, os.getuid())
+    assert line.state == "warning"
     assert f"loginctl enable-linger {user_name(os.getuid())}" in (line.remedy or "")
     (lingering / user_name(os.getuid())).touch()
     assert service(tmp_path, lingering, os.getuid())[0].state == "ok"

@@ -76,6 +76,7 @@ def test_an_address_of_another_machine_cannot_be_listened_on(host: str) -> None:
     (line,) = port_lines(Address(host, 7777), [])
     assert line.state == "problem"
     assert host in line.what
+    assert "an address of this machine (ip addr lists them), or to 0.0.0.0:7777" in (line.remedy or "")
 
 
 def test_the_kernels_tables_say_whose_a_port_is(tmp_path: Path) -> None:

@@ -61,17 +61,19 @@ def test_a_file_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
     file.write_text(
         "# a comment\n; another\n\nBEST_PEER_RUNTIME=process\n BEST_PEER_DATA = \"/a b\" \nX='$HOME'\nY=\n"
     )
-    assert read_file(file) == {
-        "BEST_PEER_RUNTIME": "process",
-        "BEST_PEER_DATA": "/a b",
-        "X": "$HOME",
-        "Y": "",
-    }
+    assert read_file(file) == (
+        {"BEST_PEER_RUNTIME": "process", "BEST_PEER_DATA": "/a b", "X": "$HOME", "Y": ""},
+        (),
+    )
 
 
 @pytest.mark.parametrize("line", ["bpa_secret", "export A=b", "=x"])
 def test_a_line_that_is_none_is_told_by_its_number_alone(tmp_path: Path, line: str) -> None:
     file = tmp_path / "env"
-    file.write_text(f"A=b\n{line}\n")
-    with pytest.raises(ValueError, match=r"^line 2 of .* is no NAME=value$"):
-        read_file(file)
+    file.write_text(f"A=b\n{line}\nC=d\n")
+    found, (told,) = read_file(file)
+    assert found == {"A": "b", "C": "d"}
+    assert (told.state, told.what) == ("warning", f"line 2 of {file} is no NAME=value")
+    file.write_text(f"{line}\n" * 9)
+    _, (told,) = read_file(file)
+    assert told.what == f"lines 1, 2, 3, 4, 5 and 4 more of {file} are no NAME=value"

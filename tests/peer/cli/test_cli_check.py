@@ -162,10 +162,11 @@ def test_settings_may_come_from_the_units_own_file(
     cli: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "env"
-    file.write_text("BEST_PEER_RUNTIME=fake\nBEST_PEER_GPU=none\nBEST_PEER_PULL=never\n")
+    file.write_text("BEST_PEER_RUNTIME=fake\nBEST_PEER_GPU=none\nBEST_PEER_PULL=never\nno setting\n")
     lines = cli("check", "--environment", str(file), "--json").json["lines"]
     assert any("BEST_PEER_PULL=never is refused" in line["what"] for line in lines)
     assert any("BEST_PEER_RUNTIME=fake" in line["what"] for line in lines)
+    assert any(line["what"] == f"line 4 of {file} is no NAME=value" for line in lines)
     ran = cli("check", "--environment", str(tmp_path / "none"))
     assert (ran.code, ran.out) == (1, "")
     assert "--environment" in ran.line

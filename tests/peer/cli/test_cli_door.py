@@ -86,6 +86,13 @@ def test_the_token_goes_to_nobody_who_listens_where_a_killed_peer_was(
         assert door.requests == []
 
 
+def test_a_token_that_was_removed_under_a_running_peer_is_told(data: Path, door: FakeDoor) -> None:
+    (data / "admin-token").unlink()
+    with pytest.raises(NoDoor, match=r"admin-token is gone: start the peer again, which makes a new one"):
+        ask(data)
+    assert door.requests == []
+
+
 def test_looking_whether_a_folder_is_held_needs_no_folder(tmp_path: Path) -> None:
     assert not is_held(tmp_path / "none")
     (tmp_path / "lock").symlink_to("nowhere")

@@ -192,6 +192,16 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     assert "BEST_PEER_LISTEN" in line
 
 
+def test_an_address_of_another_machine_is_refused_with_a_remedy_of_its_own(tmp_path: Path) -> None:
+    address = "192.0.2.7:7777"
+    ran = run_peer(tmp_path, BEST_PEER_LISTEN=address, BEST_PEER_ENDPOINT=f"https://{address}")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert "cannot listen on 192.0.2.7:7777" in line
+    assert "0.0.0.0:7777" in line
+    assert "end what listens there" not in line
+
+
 def test_a_bad_setting_is_refused(tmp_path: Path) -> None:
     ran = run_peer(tmp_path, BEST_PEER_READY_SECONDS="soon")
     assert (ran.returncode, ran.stdout) == (1, "")

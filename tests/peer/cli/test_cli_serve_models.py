@@ -94,7 +94,7 @@ def test_a_machine_without_llamacpp_says_so_once_at_its_start_and_offers_no_engi
     with PeerProcess(tmp_path, settings={**PROCESS, "PYTHONPATH": str(hidden)}) as served:
         looks_at(served, monkeypatch)
         assert cli("status", "--json").json["engines"] == []
-        assert served.log.read_text().count("pip install 'best-peer[cpu]'") == 1
+        assert served.log.read_text().count("install.sh --cpu") == 1
         assert "none: the peer's log says what to install" in cli("status").out
         refused = deploy(served)
         assert refused["code"] == "ENGINE_UNAVAILABLE"
