@@ -71,7 +71,8 @@ def _work(answer: dict[str, Any], *, keep_running: bool) -> str:
         return "What it runs is left running."
     running = [safe(each) for each in answer.get("still_running", ())]
     if running:
-        return f"Still running: {', '.join(running)}. The peer goes on trying to end it."
+        why = "best-peer status says whether what runs it answers"
+        return f"Still running: {', '.join(running)}. The peer goes on trying to end it; {why}."
     return "Nothing of it runs any more."
 
 

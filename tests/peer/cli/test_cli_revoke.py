@@ -54,7 +54,8 @@ def test_what_still_runs_is_named(door: FakeDoor, cli: Callable[..., Ran]) -> No
     door.answers[REVOKE] = answer(still_running=["dep-1", "dep-\x1b[2J"])
     ran = cli("revoke", "lab")
     assert ran.code == 0
-    assert r"Still running: dep-1, dep-\x1b[2J. The peer goes on trying to end it." in ran.out
+    assert r"Still running: dep-1, dep-\x1b[2J. The peer goes on trying to end it; " in ran.out
+    assert "best-peer status" in ran.out
 
 
 def test_what_a_key_left_running_that_was_closed_before_is_ended(
