@@ -76,6 +76,6 @@ class InUse(ModelFault):
     def __init__(self, name: str, users: Sequence[str]) -> None:
         super().__init__(
             f"{name} is served by {', '.join(users)}",
-            fix="undeploy them first, then remove the model",
+            fix=f"undeploy {'it' if len(users) == 1 else 'them'} first, then remove the model",
         )
         self.users = tuple(users)

@@ -240,7 +240,7 @@ def test_a_model_that_is_served_is_not_removed(
     serves(door, name)
     ran = cli("models", "remove", name)
     assert (ran.code, ran.out) == (1, "")
-    assert ran.line == "best-peer: tiny is served by dep-1; undeploy them first, then remove the model"
+    assert ran.line == "best-peer: tiny is served by dep-1; undeploy it first, then remove the model"
     assert held.exists()
     serves(door, "another")
     assert cli("models", "remove", name).code == 0
