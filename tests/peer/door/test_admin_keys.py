@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from actors.codes import LIFETIME_SECONDS
+from actors.log.journal import JournalUnavailable
 from actors.state.keys import Grant, Issued, Key
 from adapters.clock.fake import FakeClock
 from tests.support.agents import HANG, begin, poll
@@ -164,6 +165,23 @@ async def test_what_is_told_of_a_keys_work_follows_from_what_runs(
         found = await only(door, all="1")
         assert (found["state"], found["work"], found["work_ended_ms"]) == ("revoked", "none", None)
         assert (await listed(door))["more_ended"] == 1
+
+
+@pytest.mark.parametrize("keep_running", [True, False])
+async def test_a_key_whose_end_the_disk_has_not_kept_is_listed_though_it_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keep_running: bool
+) -> None:
+    """It would open again after a restart."""
+
+    def fail(_: object) -> None:
+        raise JournalUnavailable("the log is not written")
+
+    async with open_door(tmp_path) as door:
+        await door.sign_in("lab")
+        monkeypatch.setattr(door.peer.house.store.keys, "put", fail)
+        await door.admin("POST", "revoke", json={"name": "lab", "keep_running": keep_running})
+        found = await only(door)
+        assert (found["state"], found["work"], found["kept"]) == ("revoked", "none", False)
 
 
 async def test_a_key_that_ran_out_before_it_was_taken_back_is_told_as_such(tmp_path: Path) -> None:
