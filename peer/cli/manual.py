@@ -231,7 +231,10 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
     ("service",): Manual(
         examples=(
             (
-                "best-peer service > ~/.config/systemd/user/best-peer.service",
+                (
+                    "mkdir -p ~/.config/systemd/user && "
+                    "best-peer service > ~/.config/systemd/user/best-peer.service"
+                ),
                 "Put the user unit in place; then systemctl --user enable --now best-peer.",
             ),
             (
@@ -249,11 +252,23 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
     ("completion",): Manual(
         examples=(
             (
-                "best-peer completion bash > ~/.local/share/bash-completion/completions/best-peer",
-                "For bash, with its bash-completion; make the folder first.",
+                (
+                    "mkdir -p ~/.local/share/bash-completion/completions && "
+                    "best-peer completion bash > ~/.local/share/bash-completion/completions/best-peer"
+                ),
+                "For bash, with its bash-completion.",
             ),
-            ("best-peer completion zsh > ~/.zfunc/_best-peer", "For zsh, where ~/.zfunc is in fpath."),
-            ("best-peer completion fish > ~/.config/fish/completions/best-peer.fish", "For fish."),
+            (
+                "mkdir -p ~/.zfunc && best-peer completion zsh > ~/.zfunc/_best-peer",
+                "For zsh, where ~/.zfunc is in fpath.",
+            ),
+            (
+                (
+                    "mkdir -p ~/.config/fish/completions && "
+                    "best-peer completion fish > ~/.config/fish/completions/best-peer.fish"
+                ),
+                "For fish.",
+            ),
         ),
         exits=(_DONE, _REFUSED, _INTERRUPTED),
         files=(),

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from peer.cli.options import Flag
-from peer.cli.outcome import Refused
+from peer.cli.outcome import Refused, say
 from peer.cli.show import safe
 
 PROGRAM: Final = "best-peer"
@@ -43,6 +43,9 @@ def service(*, system: Flag = False, program: ProgramPath | None = None) -> None
             f"--program {safe(program)} is refused: expected a path from the root, "
             f"without any of {' '.join(sorted(_UNFIT))}"
         )
+    elif not os.access(program, os.X_OK) or program.is_dir():
+        # It may be put there later, or be another machine's.
+        say(f"warning: --program {safe(program)} is no program that this user can start here")
     print(unit_text(program, system=system), end="")
 
 

@@ -65,7 +65,8 @@ def test_help_says_what_for_how_and_how_it_ends_at_any_width(
 def test_each_example_is_taken_by_the_parser_and_is_of_its_command(chain: tuple[str, ...]) -> None:
     for command, words in MANUALS[chain].examples:
         assert words.endswith(".")
-        line = command.partition(" > ")[0]
+        # A folder that the shell needs is not there in a fresh home.
+        line = re.sub(r"^mkdir -p \S+ && ", "", command).partition(" > ")[0]
         arguments = [word for word in shlex.split(line) if not re.fullmatch(r"BEST_PEER_\w+=\w+", word)]
         assert arguments.pop(0) == "best-peer"
         if not chain:

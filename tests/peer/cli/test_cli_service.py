@@ -94,6 +94,17 @@ def test_the_program_that_is_asked_is_the_one_it_starts(
     )
 
 
+def test_a_program_that_is_not_there_is_printed_with_a_warning(
+    cli: Callable[..., Ran], tmp_path: Path
+) -> None:
+    for nowhere in (tmp_path / "nowhere", tmp_path):
+        ran = cli("service", "--program", str(nowhere))
+        assert ran.code == 0
+        assert f"ExecStart={nowhere}" in ran.out
+        assert f"--program {nowhere} is no program" in ran.line
+    assert cli("service", "--program", sys.executable).err == ""
+
+
 def test_a_program_that_is_no_path_is_refused(cli: Callable[..., Ran]) -> None:
     for given in ("best-peer", "/a\nExecStartPre=/b", "/a 'b'/best-peer", "/$HOME/best-peer"):
         ran = cli("service", "--program", given)
