@@ -14,7 +14,7 @@ from adapters.runtime.docker.client import DockerClient
 from adapters.runtime.docker.endpoint import EndpointRefused, endpoint_from
 from adapters.runtime.docker.failures import CONFIGURE_TOOLKIT
 from adapters.runtime.docker.faults import DockerFault, EngineForbidden, EngineGone
-from adapters.runtime.docker.info import EngineInfo, EngineRefused, examine
+from adapters.runtime.docker.info import OPEN_FILES, EngineInfo, EngineRefused, examine
 from peer.checks.line import ok, problem, warning
 from peer.units import GIB, describe_size
 
@@ -106,7 +106,9 @@ def judge(engine: Engine, room: Callable[[str], int | None]) -> tuple[Line, ...]
         ok(
             SUBJECT,
             f"Docker Engine {found.version} at {engine.endpoint}, {_groups(engine.info)}, "
-            f"isolation {found.isolation}",
+            # A container tells, and a look starts none.
+            f"isolation {found.isolation}; whether it gives a container {OPEN_FILES} open files, only a "
+            "start tries, and says it in the peer's log",
         )
     ]
     lines += [_remark(remark) for remark in found.remarks()]

@@ -50,6 +50,7 @@ def test_an_engine_that_keeps_the_promises_is_ok_with_what_it_is() -> None:
     first, room = judge(engine(), plenty)
     assert (first.state, room.state) == ("ok", "ok")
     assert "28.3.2 at unix:///var/run/docker.sock, cgroup v2 by systemd, isolation container" in first.what
+    assert "65536 open files, only a start tries" in first.what
     assert "100 GiB are free under Docker's storage (/var/lib/docker)" in room.what
 
 
