@@ -136,9 +136,10 @@ def remove(name: str, /, *, yes: Flag = False) -> None:
         try:
             return await folder.resolve(name)
         except NotHeld as fault:
-            if await folder.list():
-                raise  # it says which there are
-            raise Refused(f"{fault.reason}: no model is in {path}, so there is none to remove") from fault
+            missing = fault
+        if await folder.list():
+            raise missing  # it says which there are
+        raise Refused(f"{missing.reason}: no model is in {path}, so there is none to remove") from missing
 
     async def take_out(users: list[tuple[str, str]]) -> Held:
         return await ModelFolder(path).remove(
