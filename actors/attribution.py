@@ -82,7 +82,9 @@ async def _look(house: House) -> Uses:
     untold = [one for one in workloads if one.started and one.id in owned.untold]
 
     def use(uuid: str, found: tuple[DeviceProcess, ...]) -> CardUse:
-        sorted_out = _use(found, owned, programs, frozenset(w.id for w in untold if w.device_uuid == uuid))
+        hidden = frozenset(w.id for w in untold if w.device_uuid == uuid)
+        has_own = any(one.device_uuid == uuid for one in workloads)
+        sorted_out = _use(found, owned, programs, hidden, has_own=has_own)
         return attrs.evolve(sorted_out, unlisted=_unlisted(devices.get(uuid), found))
 
     uses = {uuid: None if found is None else use(uuid, found) for uuid, found in listed.items()}
@@ -125,6 +127,8 @@ def _use(
     owned: Owned,
     programs: Mapping[int, Program] | None,
     untold: frozenset[str],
+    *,
+    has_own: bool,
 ) -> CardUse:
     own: list[OwnProcess] = []
     others: list[DeviceProcess] = []
@@ -136,7 +140,7 @@ def _use(
             gone.append(one)
         elif workload is not None:
             own.append(OwnProcess(workload, one))
-        elif untold or one.program is None:
+        elif untold or (has_own and one.program is None):
             unsure.append(one)
         else:
             others.append(one)

@@ -141,11 +141,13 @@ async def test_a_system_that_numbers_in_another_way_tells_the_peers_own_alone(tm
         deployment = await on_card(household, 7)
         gpu.is_machines = False
         gpu.hold(FIRST, DeviceProcess(7, GIB, "compute"), DeviceProcess(99, GIB, "compute"))
+        gpu.hold(SECOND, DeviceProcess(98, GIB, "compute"))
 
         use = await attribution(household.house)
 
         assert shown(use[FIRST])["own"] == [(deployment, 7)]
         assert shown(use[FIRST])["unsure"] == [99]
+        assert shown(use[SECOND])["others"] == [98], "nothing of the peer's is on the second card"
 
         gpu.hold(FIRST, DeviceProcess(70_007, GIB, "compute"))
         found = (await attribution(household.house))[FIRST]

@@ -50,6 +50,13 @@ class _Known:
 
 
 _TABLE: Final = (
+    # First: whatever is under way when the disk is full says so in its own words as well.
+    _Known(
+        r"no space left on device|disk quota exceeded",
+        "the disk of the container engine is full",
+        "free room on the engine's disk: docker system df says what fills it",
+        code="NO_ROOM",
+    ),
     _Known(
         r"could not select device driver|unknown or invalid runtime name: nvidia|unresolvable CDI devices",
         "the container engine cannot hand over the card: it knows no NVIDIA container toolkit",
@@ -115,12 +122,6 @@ _TABLE: Final = (
         r"unable to find (user|group)|no matching entries in (passwd|group) file",
         "the image names a user that it does not have",
         "build the image with a USER that its /etc/passwd has, or a number",
-    ),
-    _Known(
-        r"no space left on device|disk quota exceeded",
-        "the disk of the container engine is full",
-        "free room on the engine's disk: docker system df says what fills it",
-        code="NO_ROOM",
     ),
     _Known(
         r"not a directory|mount a directory onto a file",

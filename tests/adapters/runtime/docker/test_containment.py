@@ -41,7 +41,7 @@ class Report:
         reached: what came of its calls to listeners outside.
         inspected: its container.
         cores: the engine's.
-        volumes: the engine's volumes that were there while its container was and not before.
+        volumes: those that the engine keeps for its container.
     """
 
     told: dict[str, Any]
@@ -93,7 +93,6 @@ async def _attack(bed: DockerBed, is_boxed: bool) -> Report:
             for address in there:
                 await until_reached(address)
             addresses["engine by name"] = f"bp-{world.instance}-dep-1:{PORT}"
-            before = await volumes(world)
             command = ("python3", "/attack.py", *addresses.values())
             spec = world.job(
                 *command, image=image, memory=MEMORY, environment=WANTED, tasks=TASKS, is_boxed=is_boxed
@@ -101,12 +100,13 @@ async def _attack(bed: DockerBed, is_boxed: bool) -> Report:
             told = json.loads(await written_by(world, spec))
             for address in there:
                 await until_reached(address)
+        inspected = await inspect(world, "job-1")
         return Report(
             told=told,
             reached={name: told["reached"][address] for name, address in addresses.items()},
-            inspected=await inspect(world, "job-1"),
+            inspected=inspected,
             cores=world.runtime.engine.cores,
-            volumes=await volumes(world) - before,
+            volumes={mount["Name"] for mount in inspected["Mounts"] if mount["Type"] == "volume"},
         )
 
 
@@ -432,8 +432,3 @@ async def until_reached(address: str) -> None:
                 await trio.sleep(0.05)
             else:
                 return
-
-
-async def volumes(world: DockerWorld) -> set[str]:
-    listed = await world.client.call("GET", "/volumes")
-    return {volume["Name"] for volume in listed["Volumes"] or ()}

@@ -73,6 +73,11 @@ TOO_OLD = "requirement error: unsatisfied condition: cuda>=13.0, please update y
         ),
         ("unable to find user anna: no matching entries in passwd file", "START_FAILED", "/etc/passwd"),
         ("mkdir /var/lib/docker/overlay2/1-init: no space left on device", "NO_ROOM", "docker system df"),
+        (
+            "container init: error running hook #0: write /x/local-kv.db: no space left on device",
+            "NO_ROOM",
+            "docker system df",
+        ),
         ("write /var/lib/docker/x: disk quota exceeded", "NO_ROOM", "docker system df"),
         (
             f"{MOUNT}not a directory: unknown: Are you trying to mount a directory onto a file?",

@@ -121,7 +121,8 @@ async def test_an_end_whose_answer_is_lost_comes_all_the_same(
     docker_bed: DockerBed, world: DockerWorld, lost: tuple[str, str]
 ) -> None:
     async with lossy(docker_bed, world) as (runtime, loses):
-        await runtime.start(world.job("sh", "-c", "trap 'exit 4' TERM; while :; do sleep 0.1; done"))
+        await runtime.start(world.job("sh", "-c", "trap 'sleep 1; exit 4' TERM; while :; do sleep 0.1; done"))
+        # It lives long enough for its end to be waited for, however busy the machine is.
         loses.append(lost)
 
         await runtime.stop("job-1", grace_seconds=30)
