@@ -62,9 +62,10 @@ def _run(folder: Path, command: list[str]) -> int:
             print(problem.stderr.decode(errors="replace"), file=sys.stderr)
         return 2
     print(f"a Docker engine and registries of our own, in {time.monotonic() - began:.1f} s", file=sys.stderr)
+    # Ctrl-C goes to the command as well, which ends when it has told what it had to tell. Said before it is
+    # there, and not as ignored, which it would be there too.
+    signal.signal(signal.SIGINT, lambda *_: None)
     running = subprocess.Popen(command, env={**os.environ, VARIABLE: str(bed.folder)})
-    # Ctrl-C goes to the command as well, which ends when it has told what it had to tell.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: running.terminate())
     return running.wait() & 0xFF
 
