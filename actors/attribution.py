@@ -8,14 +8,12 @@ import trio
 
 from actors.house import House
 from actors.looks import CardUse, OwnProcess, Uses
+from actors.state.holds import HOST
 from actors.state.workloads import Workload
 from adapters.gpu.port import Device, DeviceProcess, Program
 from adapters.runtime.port import RuntimeUnavailable
 
 __all__ = ["CardUse", "Owned", "attribution", "owned_processes"]
-
-HOST = "cpu"
-"""The UUID of the device that is no card: the machine's processor."""
 
 SECONDS = 3.0
 """Whose a program is that is not known by then stays unknown."""

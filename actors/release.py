@@ -9,9 +9,10 @@ from typing import Final
 
 import trio
 
-from actors.attribution import HOST, attribution
+from actors.attribution import attribution
 from actors.house import House
 from actors.looks import CardUse, Seen
+from actors.state.holds import HOST
 from actors.state.workloads import Workload
 
 MIB: Final = 1 << 20

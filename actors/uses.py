@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 
 import trio
 
-from actors.attribution import HOST, attribution, owned_processes
+from actors.attribution import attribution, owned_processes
 from actors.house import House
+from actors.state.holds import HOST
 from actors.state.workloads import Workload
 
 SECONDS = 6.0
