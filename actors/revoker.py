@@ -32,7 +32,6 @@ class Revoker:
     async def run(self, inbox: Mailbox[None]) -> None:
         """Serve for ever."""
         ends = self._tree.registrar.ends
-        ends.take_up()
         async with trio.open_nursery() as notes:
             while True:
                 for holder in [h for h in self._house.store.ring.ending() if self._end_work(h)]:

@@ -94,6 +94,9 @@ class Tree:
         """After a start: take up what is unfinished, and end what runs without being known. Never waits."""
         house = self._house
         world = house.store.world
+        # Before any actor looks for a wish to end its work: one whose program that wish has ended already
+        # would tell that it ended by itself.
+        self.registrar.ends.take_up()
         # Whoever lined up before has ended; one that was stopped before it ran left its place taken.
         self._turns = Turns(AT_ONCE)
         for identifier in tuple(world.deployments):

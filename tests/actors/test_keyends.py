@@ -11,9 +11,10 @@ import trio.testing
 
 from actors.log.journal import Batch, JournalUnavailable
 from actors.log.linefile import NoRoom
+from actors.log.records import RecordLog
 from actors.messages.commands import RevokeAgent
 from actors.rules.refusal import Refusal
-from actors.state.keys import Grant, Issued, Key, KeyRecord, Revoked
+from actors.state.keys import Grant, Issued, Key, KeyRecord, KeyRing, Revoked
 from tests.support.houses import Disk, Household, deploy, open_house
 
 if TYPE_CHECKING:
@@ -121,6 +122,25 @@ async def test_a_log_that_is_opened_anew_opens_no_key_that_was_closed(tmp_path: 
         await house.until(lambda: not house.store.ring.ending())
         await house.check()
     assert records(tmp_path)[-2:] == [("revoked", key.holder), ("work-ended", key.holder)]
+
+
+async def test_a_key_that_was_closed_is_closed_before_any_work_is_taken_up(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose program the revoke had ended already was told as finished by itself."""
+    monkeypatch.setattr("actors.revoker.RETRY_SECONDS", float("inf"))
+    async with open_house(tmp_path) as house:
+        key = await house.key()
+        disk.full.add("keys.jsonl")
+        assert not (await house.registrar.revoke(key.holder, ends_work=True)).kept
+        house.store.ring = KeyRing()
+        await RecordLog.open(tmp_path / "keys.jsonl", KeyRecord, house.store.ring.apply)
+        assert house.store.ring.ending() == ()
+
+        house.tree.recover()
+
+        assert house.store.ring.ending() == (key.holder,)
+        assert not is_open(house, key)
 
 
 async def test_a_revoke_that_was_not_kept_is_written_when_it_is_run_again(
