@@ -16,6 +16,7 @@ import httpx
 import msgspec
 import trio
 
+from adapters.carrier import Carrier
 from peer.addresses import Address, AddressError, bracketed, is_loopback, parse_listen
 from peer.cli.outcome import Failed, Refused
 from peer.folder import DoorRecord, NoDoor, is_held, read_admin_token
@@ -142,7 +143,7 @@ class Door:
             headers["content-type"] = "application/json"
         # No environment: a proxy or a bundle of certificates set for the web has no business here.
         async with httpx.AsyncClient(
-            verify=self.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            transport=Carrier(verify=self.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False),
             trust_env=False,
             timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
         ) as client:

@@ -7,6 +7,7 @@ from typing import Final
 import httpx
 import trio
 
+from adapters.carrier import Carrier
 from adapters.runtime.docker.endpoint import Endpoint
 
 CARRIER: Final = "carrier"
@@ -27,7 +28,7 @@ class OwnConnections(httpx.AsyncBaseTransport):
         self._tls = endpoint.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        carrier = httpx.AsyncHTTPTransport(uds=self._socket, verify=self._tls, trust_env=False)
+        carrier = Carrier(uds=self._socket, verify=self._tls, trust_env=False)
         try:
             response = await carrier.handle_async_request(request)
         except BaseException:

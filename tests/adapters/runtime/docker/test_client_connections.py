@@ -1,7 +1,9 @@
 """Calls to an engine over real sockets: each on a connection of its own, which is dropped when it is left."""
 
+import gc
 import json
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -104,6 +106,20 @@ async def test_a_stream_that_breaks_off_says_so(tmp_path: Path) -> None:
         assert caught.value.may_have_acted
         with pytest.raises(StopAsyncIteration):
             await anext(pieces)
+
+
+async def test_an_engine_that_goes_while_it_is_told_something_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def close(stream: Stream, head: bytes) -> None:
+        """Its end of the connection, with most of the body unsent."""
+
+    with warnings.catch_warnings(record=True) as said, trio.fail_after(30):
+        warnings.simplefilter("always")
+        async with engine_at(tmp_path / "s", close) as endpoint, DockerClient(endpoint) as client:
+            with pytest.raises(EngineGone):
+                await client.call("POST", "/containers/create", json="x" * (4 << 20))
+        gc.collect()
+
+    assert [str(each.message) for each in said] == []
 
 
 async def test_leaving_a_stream_drops_its_connection(tmp_path: Path) -> None:
