@@ -64,7 +64,8 @@ def load_of(others: Sequence[DeviceProcess] | None, thresholds: Thresholds) -> L
     """What programs that are not the peer's make of a card.
 
     Where the driver gives no program's utilisation, as on a MIG instance, memory alone decides. A program
-    whose memory it does not give may hold any: the card is then over by what is known, or not to be known.
+    whose memory it does not give may hold any, and one whose utilisation could not be read may use any: the
+    card is then over by what is known, or not to be known.
 
     Args:
         others: those programs; None is unknown.
@@ -78,7 +79,7 @@ def load_of(others: Sequence[DeviceProcess] | None, thresholds: Thresholds) -> L
     # Drivers tell whole percents: a sum of such is no more than the threshold by a rounding error alone.
     if round(used, 6) > thresholds.utilisation_ratio:
         return Load(True, "utilisation")
-    return UNKNOWN if any(p.memory_bytes is None for p in others) else Load(False)
+    return UNKNOWN if any(_may_be_more(p, thresholds) for p in others) else Load(False)
 
 
 def use_after(use: Use, load: Load, now: float, thresholds: Thresholds) -> Use:
@@ -102,6 +103,11 @@ def use_after(use: Use, load: Load, now: float, thresholds: Thresholds) -> Use:
     if counted >= needed:
         return Use(load.is_over, load.why)
     return attrs.evolve(use, counted_seconds=counted, counted_at=now)
+
+
+def _may_be_more(process: DeviceProcess, thresholds: Thresholds) -> bool:
+    """Whether a program holds or uses what this reading does not show."""
+    return process.memory_bytes is None or (process.utilisation_failed and _counts(process, thresholds))
 
 
 def _counts(process: DeviceProcess, thresholds: Thresholds) -> bool:

@@ -10,7 +10,9 @@ import attrs
 from adapters.gpu.nvml_faults import card_reason
 from adapters.gpu.nvml_library import (
     GPU_IS_LOST,
+    NO_FUNCTION,
     NO_LIBRARY,
+    NO_PERMISSION,
     NOT_LOADED,
     NOT_SUPPORTED,
     RESET_REQUIRED,
@@ -37,6 +39,8 @@ NAMELESS: Final = "NVIDIA card"
 
 _DRIVER_GONE: Final = frozenset({UNINITIALIZED, NOT_LOADED, VERSION_MISMATCH, NO_LIBRARY})
 _CARD_GONE: Final = frozenset({GPU_IS_LOST, RESET_REQUIRED})
+_NEVER_TOLD: Final = frozenset({NOT_SUPPORTED, NO_FUNCTION, NO_PERMISSION})
+"""Answered to what this driver, card or user has not: the next reading would be answered the same."""
 
 T = TypeVar("T")
 Processes = tuple[DeviceProcess, ...] | None
@@ -305,11 +309,7 @@ def _processes(reader: _Reader, place: _Place) -> Processes:
     graphics = _uses(reader, place, "graphics")
     if graphics is None:
         return None
-    since = time.time_ns() // 1000 - SHARE_SECONDS * 1_000_000
-    shares: dict[int, float] = {}
-    if place.slicing == "none":
-        shares = reader.figure(lambda: reader.library.shares(place.handle, since)) or {}
-    return tuple(_merged(compute, graphics, shares))
+    return tuple(_merged(compute, graphics, _shares(reader, place)))
 
 
 def _uses(reader: _Reader, place: _Place, kind: Kind) -> list[Use] | None:
@@ -324,7 +324,21 @@ def _uses(reader: _Reader, place: _Place, kind: Kind) -> list[Use] | None:
     return [use for use in uses if None in (place.ids, use.instance) or use.instance == place.ids]
 
 
-def _merged(compute: list[Use], graphics: list[Use], shares: dict[int, float]) -> Iterator[DeviceProcess]:
+def _shares(reader: _Reader, place: _Place) -> dict[int, float] | None:
+    """What programs use of a device's compute; nothing where that is never told, None where it failed."""
+    if place.slicing != "none":
+        return {}
+    since = time.time_ns() // 1000 - SHARE_SECONDS * 1_000_000
+    try:
+        return reader.library.shares(place.handle, since)
+    except NvmlFailure as failure:
+        reader.check_card(failure)
+        return {} if failure.code in _NEVER_TOLD else None
+
+
+def _merged(
+    compute: list[Use], graphics: list[Use], shares: dict[int, float] | None
+) -> Iterator[DeviceProcess]:
     """One entry for a program. The driver lists one that does both twice, each time with all its memory."""
     found: dict[int, tuple[int | None, ProcessKind]] = {}
     for kind, uses in (("compute", compute), ("graphics", graphics)):
@@ -334,4 +348,5 @@ def _merged(compute: list[Use], graphics: list[Use], shares: dict[int, float]) -
             now: ProcessKind = "compute" if kind == "compute" else "graphics"
             found[use.pid] = (max(known, default=None), now if before in (None, now) else "both")
     for pid, (memory, kind_of) in found.items():
-        yield DeviceProcess(pid, memory, kind_of, shares.get(pid))
+        share = None if shares is None else shares.get(pid)
+        yield DeviceProcess(pid, memory, kind_of, share, utilisation_failed=shares is None)

@@ -127,6 +127,7 @@ class DeviceProcess:
         kind: what it uses the device for; a program that does both is one, and its memory is told once.
         utilisation_ratio: what it used of the device's compute in the last seconds, 0 to 1; None where the
             driver does not say, as for every program on a MIG instance.
+        utilisation_failed: it says that as a rule, and failed to when it was asked: it may be any.
         program: which process the number named when the driver was asked; None where that is not to be known.
         is_gone: no process of that number lives, or only one that is younger than the driver's answer: what
             the driver still lists is being given back, or is stuck.
@@ -138,6 +139,7 @@ class DeviceProcess:
     utilisation_ratio: float | None = None
     program: Program | None = None
     is_gone: bool = False
+    utilisation_failed: bool = False
 
 
 @attrs.frozen

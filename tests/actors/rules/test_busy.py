@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +81,15 @@ def test_a_program_whose_memory_is_not_told_may_hold_any() -> None:
     assert load_of([program(None, 0.9)], THRESHOLDS) == Load(True, "utilisation")
     assert load_of([program(None, 0.9, "graphics")], THRESHOLDS) == UNKNOWN
     assert load_of(None, THRESHOLDS) == UNKNOWN
+
+
+def test_a_program_whose_utilisation_could_not_be_read_may_use_any() -> None:
+    """One reading that fails neither begins the time anew nor frees a card that is in use."""
+    failed = attrs.evolve(program(1.0, None), utilisation_failed=True)
+    assert load_of([failed], THRESHOLDS) == UNKNOWN
+    assert load_of([failed, program(1.5, pid=8)], THRESHOLDS) == OVER
+    desktop = attrs.evolve(program(0.4, None, "graphics"), utilisation_failed=True)
+    assert load_of([desktop], THRESHOLDS) == UNDER
 
 
 def test_busy_after_its_time_and_free_after_its_own() -> None:

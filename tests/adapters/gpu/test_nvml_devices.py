@@ -161,6 +161,19 @@ async def test_a_split_card_is_its_instances(nvml: NvmlDriver) -> None:
     assert (whole.id, whole.slicing) == ("gpu-1", "none")
 
 
+async def test_an_instance_is_not_asked_for_what_is_its_cards(nvml: NvmlDriver) -> None:
+    """Here it would be lost for having been asked (dask/distributed#8739: none of it is defined)."""
+    lost = [error(call, pynvml.NVML_ERROR_GPU_IS_LOST) for call in FIGURE_CALLS]
+    nvml.cards[0].mig = (1, 7)
+    nvml.cards[0].instances = [Instance("MIG-a", rules=lost)]
+    nvml.write()
+
+    (instance,) = await NvmlGpu(patience=60).devices()
+
+    assert instance.is_ready
+    assert [getattr(instance, name) for name in FIGURES] == [None] * 4
+
+
 async def test_a_card_with_mig_on_and_no_instances_offers_nothing(nvml: NvmlDriver) -> None:
     nvml.cards = [card(0), card(1)]
     nvml.cards[0].mig = (1, 7)

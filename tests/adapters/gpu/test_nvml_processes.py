@@ -63,6 +63,30 @@ async def test_what_a_program_computes_is_of_the_last_seconds(nvml: NvmlDriver) 
     assert [one.utilisation_ratio for one in listed] == [0.8, None, None]
 
 
+@pytest.mark.parametrize(
+    ("code", "failed"),
+    [
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, False),
+        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, False),
+        (pynvml.NVML_ERROR_NO_PERMISSION, False),
+        (pynvml.NVML_ERROR_NOT_FOUND, False),
+        (pynvml.NVML_ERROR_INSUFFICIENT_SIZE, True),
+        (pynvml.NVML_ERROR_TIMEOUT, True),
+        (pynvml.NVML_ERROR_UNKNOWN, True),
+    ],
+)
+async def test_a_utilisation_that_could_not_be_read_is_not_one_that_is_never_told(
+    nvml: NvmlDriver, code: int, failed: bool
+) -> None:
+    nvml.cards[0].processes = [Process(7, GIB)]
+    nvml.cards[0].rules = [error("nvmlDeviceGetProcessUtilization", code)]
+    nvml.write()
+
+    assert await NvmlGpu(patience=60).processes() == {
+        nvml.cards[0].uuid: (DeviceProcess(7, GIB, "compute", utilisation_failed=failed),)
+    }
+
+
 @pytest.mark.parametrize("call", [COMPUTE, GRAPHICS])
 @pytest.mark.parametrize(
     "code",
