@@ -29,10 +29,7 @@ def say_before(answer: Json, *, now: bool) -> None:
         print(f"Nothing runs on {devices}.")
         return
     print(f"On {devices} now, which {'ends' if now else 'runs on'}:")
-    for each in work[:MAX_LINES]:
-        print(f"  {_workload(each)}")
-    if len(work) > MAX_LINES:
-        print(f"  and {len(work) - MAX_LINES} more; best-peer status shows all")
+    _show_work(work, "best-peer status shows all")
 
 
 def say_held(answer: Json, *, now: bool, seconds: int | None = None) -> None:
@@ -80,8 +77,8 @@ def show_used(used: Any, devices: Sequence[Json]) -> None:
         print()
 
 
-def show_holds(holds: Sequence[Json]) -> None:
-    """The holds that stand, as a table; nothing where there is none."""
+def show_holds(holds: Sequence[Json], affected: Any) -> None:
+    """The holds that stand, and who is affected where that is told; nothing where there is none."""
     from peer.cli.tables import Column, table
 
     if not holds:
@@ -105,6 +102,16 @@ def show_holds(holds: Sequence[Json]) -> None:
         ),
         "",
     )
+    if affected is None:
+        return
+    work = dicts(affected)
+    ending = [each for each in work if each.get("ends")]
+    staying = [each for each in work if not each.get("ends")]
+    for words, some in (("Of what runs on them, this ends:", ending), ("This runs on:", staying)):
+        if some:
+            print(words)
+            _show_work(some, "all are listed below")
+    print("" if work else "Nothing runs on them.\n")
 
 
 def until_words(held: Sequence[Json]) -> str:
@@ -134,6 +141,13 @@ def _replaced(holds: Sequence[Json]) -> Iterator[str]:
         reason = f" ({safe(held[0]['reason'])})" if held[0].get("reason") else ""
         devices = names(str(each.get("device")) for each in held)
         yield f"This replaces the hold on {devices} until {until}{reason}."
+
+
+def _show_work(work: Sequence[Json], elsewhere: str) -> None:
+    for each in work[:MAX_LINES]:
+        print(f"  {_workload(each)}")
+    if len(work) > MAX_LINES:
+        print(f"  and {len(work) - MAX_LINES} more; {elsewhere}")
 
 
 def _ids(work: Iterable[Json]) -> str:

@@ -61,7 +61,7 @@ def _show(answer: Json) -> None:
     devices_table(devices)
     programs_table(dicts(answer.get("cards")), devices)
     show_used(answer.get("busy"), devices)
-    show_holds(dicts(answer.get("holds")))
+    show_holds(dicts(answer.get("holds")), answer.get("affected"))
     workloads = answer.get("workloads", {})
     _deployments(dicts(workloads.get("deployments")), names)
     _jobs(dicts(workloads.get("jobs")), names)

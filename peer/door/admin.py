@@ -52,6 +52,7 @@ class Admin:
                 "endpoint": door.endpoint,
                 "data": str(door.data),
                 "holds": self.holds.standing(),
+                "affected": self.holds.affected(),
                 "workloads": workloads(door.house, None),
                 "keys": [self.keys.key(key, now) for key in door.house.store.ring.all()],
                 "streams": len(door.streams),

@@ -115,6 +115,18 @@ class HoldsAdmin:
             if held is not None and held.stands_at(now)
         ]
 
+    def affected(self) -> list[dict[str, Any]]:
+        """What runs or starts on devices that are held, and under which key's name; `ends`: by the hold."""
+        world, now = self._house.store.world, time_text(self._house.clock.now_ms())
+        everything: Iterable[Workload] = (*world.deployments.values(), *world.jobs.values())
+        found = []
+        for each in everything:
+            held = world.holds.on(each.device_uuid or HOST)
+            if held is not None and held.stands_at(now):
+                ends = each.id in world.owners_ends or (held.ends_work and not each.started)
+                found.append({**self._row(each, each.device or HOST), "ends": ends})
+        return found
+
     def used(self) -> dict[str, str]:
         """Cards that their owner uses, by UUID, each with what shows it: for the owner's eyes alone."""
         return dict(self._house.occupied.reasons())
@@ -138,7 +150,7 @@ class HoldsAdmin:
 
         Where every device is meant, also on one that cannot be seen now.
         """
-        world, ring = self._house.store.world, self._door.house.store.ring
+        world = self._house.store.world
         everything: Iterable[Workload] = (*world.deployments.values(), *world.jobs.values())
         found = []
         for each in everything:
@@ -147,21 +159,22 @@ class HoldsAdmin:
                 if not is_every:
                     continue
                 device = each.device or HOST
-            key = ring.get(each.holder)
-            is_served = isinstance(each, Deployment)
-            found.append(
-                {
-                    "workload": each.id,
-                    "kind": "deployment" if is_served else "job",
-                    "what": each.model if isinstance(each, Deployment) else each.image,
-                    "device": device,
-                    "phase": each.phase,
-                    "started": each.started,
-                    "holder": each.holder,
-                    "name": None if key is None else key.name,
-                }
-            )
+            found.append(self._row(each, device))
         return found
+
+    def _row(self, workload: Workload, device: str) -> dict[str, Any]:
+        key = self._house.store.ring.get(workload.holder)
+        is_served = isinstance(workload, Deployment)
+        return {
+            "workload": workload.id,
+            "kind": "deployment" if is_served else "job",
+            "what": workload.model if isinstance(workload, Deployment) else workload.image,
+            "device": device,
+            "phase": workload.phase,
+            "started": workload.started,
+            "holder": workload.holder,
+            "name": None if key is None else key.name,
+        }
 
     def _ending(self, workloads: Iterable[str]) -> list[str]:
         ends = self._house.store.world.owners_ends

@@ -300,5 +300,30 @@ def test_what_the_owner_holds_is_shown_and_nothing_where_nothing_is(
         ["gpu-0", "best-peer release", "none", "ends"],
         ["cpu", "best-peer release", "mine", "runs on"],
     ]
+    assert not any(line.startswith("Nothing runs") for line in lines), "a peer that does not tell"
     door.answers[STATUS] = 200, answer()
     assert "Held" not in cli("status").out
+
+
+def test_who_is_affected_by_what_the_owner_holds_is_said_in_words(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    held = {"hold": "hold-1", "device": "gpu-0", "until": None, "reason": None, "now": True}
+    work = {"workload": DEPLOYMENT, "what": "small", "device": "gpu-0", "started": True, "holder": HOLDER}
+    one, other = {**work, "name": "lab", "ends": True}, {**work, "device": "cpu", "ends": False}
+    starting = {**one, "started": False, "name": "\x1b[31mlab\r"}
+
+    def said(*affected: dict[str, Any]) -> list[str]:
+        door.answers[STATUS] = 200, answer(holds=[held], affected=list(affected))
+        lines = cli("status").out.splitlines()
+        return lines[lines.index("Held by you") + 4 : lines.index("Deployments") - 1]
+
+    assert said(one, other, starting) == [
+        "Of what runs on them, this ends:",
+        "  dep-AbCdEfGh  small on gpu-0, key lab",
+        r"  dep-AbCdEfGh  small on gpu-0, key \x1b[31mlab\r, not started yet",
+        "This runs on:",
+        "  dep-AbCdEfGh  small on cpu, holder h-12345678",
+    ]
+    assert said() == ["Nothing runs on them."]
+    assert said(*[one] * 25)[-1] == "  and 5 more; all are listed below"

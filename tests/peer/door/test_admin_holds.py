@@ -62,8 +62,10 @@ async def test_who_is_affected_is_told_before_and_after(door: OpenDoor) -> None:
     assert (only["device"], only["until"], only["reason"], only["now"]) == ("cpu", None, "maintenance", False)
     status = (await door.admin("GET", "status")).json()
     assert status["holds"] == held["held"] == (await door.admin("GET", "holds")).json()["holds"]
+    assert status["affected"] == [{**work, "ends": False}]
     assert (await release(door)).json() == {"released": held["held"], "holds": []}
     assert (await release(door)).json() == {"released": [], "holds": []}
+    assert (await door.admin("GET", "status")).json()["affected"] == []
 
 
 async def test_what_runs_on_a_device_that_is_not_seen_now_is_named_where_every_one_is_meant(
@@ -113,6 +115,8 @@ async def test_what_does_not_end_is_named_and_tried_on(
     (started,) = await agent.events(type="DeploymentStarted")
     come_back = door.runtime.go_away()
     assert (await hold(door, now=True)).json()["still_running"] == [deployment]
+    (affected,) = (await door.admin("GET", "status")).json()["affected"]
+    assert (affected["workload"], affected["name"], affected["ends"]) == (deployment, "lab", True)
     come_back()
     await agent.wait_for("DeploymentEnded", started["correlationid"])
 
