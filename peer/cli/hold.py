@@ -173,7 +173,7 @@ class _Holding:
             failed = group
         if failed is not None:
             error = _only(failed)
-            if isinstance(error, Failed) and self._is_asked:
+            if self._is_asked and not isinstance(error, Refused):
                 await self._let_go()
             raise error from failed
         if self._ended == "released":
@@ -207,8 +207,11 @@ class _Holding:
                 return
 
     async def _let_go(self) -> None:
-        """Release what may be held for all that no answer came: nobody would watch the process any more."""
-        with contextlib.suppress(Failed, Refused, FolderError):
+        """Release what may be held for all that no answer came: nobody would watch the process any more.
+
+        Nor where nobody reads what is printed any more, and this ends.
+        """
+        with contextlib.suppress(Failed, Refused, FolderError, OSError):
             answer = await self._again().post("/admin/release", {"hold": self._body["hold"]})
             if released := dicts(answer.get("released")):
                 self._note(f"Released: {names(str(each.get('device')) for each in released)}.")

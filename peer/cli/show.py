@@ -37,8 +37,11 @@ def is_terminal(stream: Any) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value and a newline on stdout, in ASCII so that no text in it acts on a terminal."""
-    print(json.dumps(value, indent=2 if is_terminal(sys.stdout) else None))
+    """One JSON value and a newline on stdout, in ASCII so that no text in it acts on a terminal.
+
+    At once: a command that goes on after it has a reader who waits for it.
+    """
+    print(json.dumps(value, indent=2 if is_terminal(sys.stdout) else None), flush=True)
 
 
 def pairs(lines: Iterable[tuple[str, str]], most: int = MAX_TEXT) -> None:
