@@ -82,8 +82,12 @@ def _still(workload: str, seen: Seen | None, use: CardUse | None) -> str | None:
         return "its driver does not show that what it held is free" if gone else None
     if seen.programs & listed or any(pid in gone for pid, _ in seen.programs):
         return "its driver lists its processes still"
-    if seen.held is None or seen.unlisted is None or use.unlisted is None:
+    if seen.held is None or seen.unlisted is None:
         return None
+    if use.unlisted is None:
+        # Where somebody else's program has no figure, there is none to compare with, and no word about it.
+        is_cards = all(one.memory_bytes is not None for one in everybody)
+        return "its driver does not say how much of its memory is used" if is_cards else None
     grown = use.unlisted - seen.unlisted
     if grown > max(SLACK_BYTES, seen.held // 4):
         return f"its driver counts {grown} bytes as used that no program holds"

@@ -132,6 +132,39 @@ async def test_a_driver_that_says_nothing_frees_nothing_and_holds_nobody_up_past
         await house.check()
 
 
+async def test_a_figure_that_the_driver_does_not_give_now_is_not_taken_for_one_that_fell(
+    tmp_path: Path,
+) -> None:
+    async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
+        name = await job_on_card(house)
+        house.gpu.hold(CARD.uuid)
+        house.gpu.put(attrs.evolve(CARD, memory_free_bytes=None))
+        house.runtime.end(name, 0)
+        await looks(house)
+        assert house.store.world.promised == {CARD.uuid: 5 * GIB}
+        house.gpu.put(CARD)
+        assert "memory_note" not in (await house.told("JobFinished"))["data"]
+
+
+async def test_past_the_bound_a_figure_that_is_not_given_is_said(tmp_path: Path) -> None:
+    async with open_house(tmp_path, gpu=gpu(), bounds=SOON) as house:
+        name = await job_on_card(house)
+        house.gpu.hold(CARD.uuid)
+        house.gpu.put(attrs.evolve(CARD, memory_free_bytes=None))
+        house.runtime.end(name, 0)
+        note = (await house.told("JobFinished"))["data"]["memory_note"]
+        assert "its driver does not say how much of its memory is used" in note
+
+
+async def test_a_stranger_of_whom_the_driver_tells_nothing_is_in_no_note(tmp_path: Path) -> None:
+    async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
+        name = await job_on_card(house)
+        house.gpu.hold(CARD.uuid, DeviceProcess(99, None, "compute"))
+        house.gpu.put(CARD)
+        house.runtime.end(name, 0)
+        assert "memory_note" not in (await house.told("JobFinished"))["data"]
+
+
 async def test_a_driver_that_never_answers_holds_no_revoke_up_past_the_bound(tmp_path: Path) -> None:
     class Hangs(FakeGpu):
         hangs = False
