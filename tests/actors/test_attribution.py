@@ -57,6 +57,19 @@ async def test_each_program_is_its_workloads_or_somebody_elses(tmp_path: Path) -
         assert "cpu" not in use
 
 
+async def test_what_no_fact_knows_any_more_is_the_peers_until_it_has_ended(tmp_path: Path) -> None:
+    """Else a program that is being killed would make its card busy, as its owner's."""
+    gpu = cards()
+    async with open_house(tmp_path, gpu=gpu, engines=on_cards) as household:
+        deployment = await on_card(household, 7)
+        gpu.hold(FIRST, DeviceProcess(7, GIB, "compute"))
+        household.store.world.deployments.clear()
+
+        use = await attribution(household.house)
+
+        assert shown(use[FIRST]) == {"own": [(deployment, 7)], "others": [], "unsure": [], "gone": []}
+
+
 async def test_a_card_that_its_driver_says_nothing_of_is_unknown_and_hides_no_other(tmp_path: Path) -> None:
     gpu = cards()
     async with open_house(tmp_path, gpu=gpu, engines=on_cards) as household:
