@@ -21,11 +21,13 @@ MAX_CHARACTERS: Final = 2000
 MAX_BEFORE: Final = 400
 """Lines before those that are looked through for why an engine failed."""
 
+_FIRST: Final = 128
+"""Bytes in which an output says that it was shortened before."""
 _READ: Final = 16 * 1024
 """Bytes read for a tail: 2,000 characters of four bytes, and room for what is cut away."""
 _CONTROL: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 """Terminal sequences: colours, cursor, titles."""
-DROPPED: Final = b"... older output was dropped ...\n"
+_DROPPED: Final = re.compile(rb"\.\.\. ([0-9]{1,18}) bytes of older output were dropped \.\.\.\n")
 
 
 def open_output(folder: Path) -> int:
@@ -37,18 +39,22 @@ def open_output(folder: Path) -> int:
 def shorten(folder: Path) -> bool:
     """Drop all but the newest part of an output that has grown too long; whether it did.
 
-    The program may write between the cut and what is put back: its line then stands before older ones.
+    Its first line then says how many bytes were dropped in all. The program may write between the cut and
+    what is put back: its line then stands before older ones.
     """
     path = folder / OUTPUT
     try:
         if path.stat().st_size <= SHORTEN_AT:
             return False
         with path.open("r+b") as file:
-            file.seek(-KEPT, os.SEEK_END)
+            earlier = _DROPPED.match(file.read(_FIRST))
+            dropped = file.seek(-KEPT, os.SEEK_END)
             kept = file.read(KEPT)
             os.truncate(path, 0)
+        cut = kept.find(b"\n") + 1
+        dropped += cut if earlier is None else cut + int(earlier[1]) - len(earlier[0])
         with path.open("ab") as file:
-            file.write(DROPPED + kept[kept.find(b"\n") + 1 :])
+            file.write(b"... %d bytes of older output were dropped ...\n" % dropped + kept[cut:])
     except OSError:
         return False
     return True

@@ -51,13 +51,24 @@ def test_a_short_output_is_left_whole(tmp_path: Path) -> None:
     assert (tmp_path / "output").stat().st_size == 200
 
 
-def test_a_long_output_keeps_its_newest_lines(tmp_path: Path) -> None:
-    (tmp_path / "output").write_bytes(b"x" * 99 + b"\n" + b"y" * SHORTEN_AT + b"\nlast\n" + b"z\n" * 1000)
+def test_a_long_output_keeps_its_newest_lines_and_counts_what_it_drops(tmp_path: Path) -> None:
+    """docker/for-linux#985: one talkative program filled the disk with what it wrote."""
+    output = tmp_path / "output"
+    output.write_bytes(b"x" * 99 + b"\n" + b"y" * SHORTEN_AT + b"\nlast\n" + b"z\n" * 1000)
 
     assert shorten(tmp_path)
-    kept = (tmp_path / "output").read_bytes()
-    assert kept.startswith(b"... older output was dropped ...\nlast\nz\n")
+    kept = output.read_bytes()
+    dropped = 100 + SHORTEN_AT + 1
+    assert kept.startswith(b"... %d bytes of older output were dropped ...\nlast\nz\n" % dropped)
     assert len(kept) <= KEPT
+
+    written = dropped + 5 + 2000
+    for _ in range(2):
+        with output.open("ab") as file:
+            file.write(b"y" * SHORTEN_AT + b"\nmore\n")
+        written += SHORTEN_AT + 6
+        assert shorten(tmp_path)
+        assert output.read_bytes() == b"... %d bytes of older output were dropped ...\nmore\n" % (written - 5)
 
 
 def test_no_output_is_no_error(tmp_path: Path) -> None:
