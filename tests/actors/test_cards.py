@@ -45,6 +45,7 @@ def release(house: Household) -> None:
 
 
 async def test_a_job_waits_until_its_card_can_be_used(tmp_path: Path) -> None:
+    """ollama/ollama#7669: what started before its card could be used stayed on the processor."""
     gpu = FakeGpu((CARD, cpu_device()))
     async with open_house(tmp_path, gpu=gpu, bounds=PATIENT) as house:
         await pulling(house, memory_bytes=GIB)
@@ -72,7 +73,7 @@ async def test_a_card_that_does_not_come_back_in_time_fails_what_was_to_start_on
 
 
 async def test_a_card_is_known_by_its_uuid_whatever_number_it_has_by_now(tmp_path: Path) -> None:
-    """The driver counts its cards anew at every start (ollama #7429)."""
+    """ollama/ollama#7429: the driver counts its cards anew at every start."""
     other = cuda_device(1)
     gpu = FakeGpu((CARD, other, cpu_device()))
     async with open_house(tmp_path, gpu=gpu) as house:

@@ -300,7 +300,7 @@ class Unkillable(FakeRuntime):
 
 
 async def test_a_wish_to_stop_is_kept_until_the_container_is_gone(tmp_path: Path) -> None:
-    """Easily missed 20: its memory stays promised until then."""
+    """Easily missed 20: its memory stays promised until then; gpustack/gpustack#2935."""
     async with open_house(tmp_path, make_runtime=Unkillable) as house:
         assert isinstance(house.runtime, Unkillable)
         key = await house.key()
@@ -314,6 +314,7 @@ async def test_a_wish_to_stop_is_kept_until_the_container_is_gone(tmp_path: Path
 
 
 async def test_a_stop_while_the_engine_is_away_is_carried_out_once_it_is_back(tmp_path: Path) -> None:
+    """gpustack/gpustack#2935, between a peer and its engine: it ran on once that was back."""
     async with open_house(tmp_path) as house:
         key = await house.key()
         run, name = await house.job_in(key, "running")

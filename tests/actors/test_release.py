@@ -76,7 +76,7 @@ async def looks(house: Household, count: int = 3) -> None:
 async def test_the_promise_comes_back_when_the_processes_are_off_the_card_and_its_memory_is_free(
     tmp_path: Path,
 ) -> None:
-    """Reported of an engine that answered success and held its memory (vllm #47654): the driver decides."""
+    """vllm-project/vllm#47654: an engine answered success and held its memory; the driver decides."""
     async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
         name = await job_on_card(house)
         house.runtime.end(name, 0)

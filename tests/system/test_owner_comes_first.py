@@ -111,6 +111,7 @@ def test_a_peer_killed_while_it_takes_a_device_back_ends_the_work_or_never_held(
 
 
 def test_a_hold_outlives_kill_9_and_is_told_over_once(peer: PeerProcess) -> None:
+    """docker/for-linux#15: what had been stopped by hand came back with a restart."""
     key = peer.sign_in()
     job = run_job(peer, key)
     assert as_owner(peer, "hold", hold=HOLD, seconds=3600).status_code == 200

@@ -129,6 +129,7 @@ def test_without_a_driver_the_start_is_refused_in_one_line_with_what_serves_with
 
 
 def test_a_driver_that_arrives_late_is_waited_for(driver: NvmlDriver, tmp_path: Path) -> None:
+    """ollama/ollama#7669: started at boot before its card, it never looked again."""
     driver.session = None
     driver.write()
     peer = PeerProcess(tmp_path, settings(driver, BEST_PEER_DRIVER_WAIT="60"))

@@ -163,7 +163,7 @@ def test_the_smaller_half_decides_either_way() -> None:
 
 
 def test_a_figure_that_the_driver_does_not_give_is_neither_zero_nor_fine() -> None:
-    """Reported against a unified-memory card (dra-driver #1073): promises decide, and the refusal says so."""
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1073: then promises decide, and the refusal says so."""
     unknown = attrs.evolve(card(0, 10 * GIB), memory_free_bytes=None)
     assert put([unknown], 10 * GIB) == unknown
     refused = refusal([unknown], 11 * GIB)
@@ -172,7 +172,7 @@ def test_a_figure_that_the_driver_does_not_give_is_neither_zero_nor_fine() -> No
 
 
 def test_of_a_card_of_unknown_size_nothing_is_promised_and_the_refusal_says_why() -> None:
-    """A unified-memory card answers "not supported" for its memory (dra-driver #1073)."""
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1073: "not supported", says a unified-memory card."""
     unknown = card(0, 0, is_total_known=False)
     unknown = attrs.evolve(unknown, memory_free_bytes=None)
     assert room_on(unknown, World()).bytes == 0
@@ -197,6 +197,7 @@ def test_room_is_never_negative() -> None:
 
 
 def test_a_refusal_for_memory_says_both_figures_and_what_would_fit() -> None:
+    """Haidra-Org/AI-Horde#161: what no card could ever hold waited like any other."""
     refused = refusal([card(0, 8 * GIB, free=3 * GIB), cpu(2 * GIB, 2 * GIB)], 16 * GIB)
     assert refused.code == "INSUFFICIENT_MEMORY"
     assert refused.details == {

@@ -312,6 +312,7 @@ async def test_an_embedding_model_is_refused_once_it_is_known_to_be_one(
 async def test_a_model_that_ended_up_on_the_cpu_says_so(
     tmp_path: Path, http: JsonHttp, registry: Path, card: float, device: Device, said: str | None
 ) -> None:
+    """ollama/ollama#7669: it was on the processor, and nobody was told."""
     script(registry, tiny={"card": card})
     more = {"STANDIN_REGISTRY": str(registry), "STANDIN_CARD": "GPU-0"}
     runtime = LocalRuntime(tmp_path / "run", secrets.token_hex(8), more=more)

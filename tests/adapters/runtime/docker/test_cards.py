@@ -14,6 +14,7 @@ MEMORY = 256 << 20
 
 
 async def test_a_card_that_was_not_granted_is_not_handed_over(docker_bed: DockerBed) -> None:
+    """bottlerocket-os/bottlerocket#3718: one that was granted none, or one, saw all of them."""
     async with (
         open_own_engine(docker_bed, nvidia=True) as engine,
         open_docker_world(docker_bed, socket=engine.socket) as world,

@@ -55,6 +55,7 @@ def variables(**more: Any) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("is_boxed", [True, False])
 def test_every_container_is_confined(is_boxed: bool) -> None:
+    """Its log is bounded (docker/for-linux#985), and nobody but the peer starts it (docker/for-linux#15)."""
     made = host(is_boxed=is_boxed, tasks=77)
 
     assert made["CapDrop"] == ["ALL"]
@@ -190,6 +191,7 @@ WANTING = {
 
 
 def test_neither_image_nor_job_says_which_cards_are_seen() -> None:
+    """bottlerocket-os/bottlerocket#3718: an image that asked for all cards in its environment saw all."""
     image = ImageConfig(variables=(*WANTING, "PATH"))
     granted = variables(image=image, environment=WANTING, spec={"device_uuids": ("GPU-1", "GPU-2")})
     nothing = variables(image=image, environment=WANTING)

@@ -201,6 +201,7 @@ def test_a_container_has_no_device_but_those_that_every_one_has(
 
 @pytest.mark.parametrize("kind", ["boxed", "opened"])
 def test_neither_image_nor_job_says_which_cards_it_sees(kind: str, request: pytest.FixtureRequest) -> None:
+    """bottlerocket-os/bottlerocket#3718, seen from inside."""
     found = request.getfixturevalue(kind).told["environment"]
 
     assert {name: value for name, value in found.items() if "NVIDIA" in name or "DEVICES" in name} == {
@@ -366,6 +367,7 @@ async def test_a_job_that_crashes_leaves_no_core(world: DockerWorld) -> None:
 
 
 async def test_a_job_that_prints_without_end_fills_two_files_of_its_log(world: DockerWorld) -> None:
+    """docker/for-linux#985: one talkative container filled the disk with its log."""
     command = "yes 0123456789012345678901234567890123456789 | head -c 60000000"
 
     ended = await world.run(world.job("sh", "-c", command, is_boxed=True, memory=MEMORY))
