@@ -173,7 +173,18 @@ class Codes:
         code.state = state
         self._by_device.pop(code.device_digest, None)
         self._by_user.pop(code.user_code, None)
-        self._ended[code.user_code] = self._ended[code.device_digest] = state
+        self._remember(code.user_code, code.device_digest, state)
+
+    def deny(self, user_code: str, device_digest: str) -> None:
+        """Turn a sign-in away: one that waits, that was redeemed, or that was approved before a restart."""
+        code = self._by_device.get(device_digest)
+        if code is None:
+            self._remember(user_code, device_digest, "denied")
+        else:
+            self.end(code, "denied")
+
+    def _remember(self, user_code: str, device_digest: str, state: State) -> None:
+        self._ended[user_code] = self._ended[device_digest] = state
         while len(self._ended) > 2 * REMEMBERED:
             del self._ended[next(iter(self._ended))]
 

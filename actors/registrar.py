@@ -1,5 +1,6 @@
 """Issues keys and takes them back: the device flow's rules behind the door (F10, F12, F13; RFC 8628)."""
 
+import contextlib
 from collections.abc import Callable
 
 import attrs
@@ -7,17 +8,20 @@ import trio
 
 from actors.approver import Approver, Registration, admitted
 from actors.codes import LIFETIME_SECONDS, Code, Codes, Lifetime, State, digest, normal_user_code
-from actors.issuing import Credential, Issuing
+from actors.issuing import Credential, Issue, Issuing
 from actors.keyends import KeyEnds, RevokedKeys
+from actors.log.journal import JournalUnavailable
+from actors.log.linefile import NoRoom
 from actors.rules.grants import check_grant, default_expiry
 from actors.rules.refusal import Refusal
-from actors.state.keys import Approved, Grant, Key
+from actors.state.keys import Approved, Grant, Key, RanOut
 from actors.store import Store
 from adapters.clock.port import Clock
 
 _UNKNOWN_DEVICE_CODE = (
     "this device_code is unknown: it was used already, or waited when this peer was started; begin again"
 )
+_TURNED_AWAY = "the owner of this machine turned this sign-in away"
 
 
 class PollRefused(Exception):
@@ -80,7 +84,10 @@ class Registrar:
         """The key of a secret, if it opens anything now."""
         now = self._clock.now_ms()
         key = self._store.ring.by_digest(digest(secret))
-        if key is None or self.ends.is_closing(key.holder) or not key.is_open(now):
+        if key is None or self.ends.is_closing(key.holder):
+            return None
+        if not key.is_open(now):
+            self.note_end(key)
             return None
         self._used_ms[key.holder] = now
         return key
@@ -89,8 +96,23 @@ class Registrar:
         """When a key last opened a request, in memory alone; None is not since `began_ms`."""
         return self._used_ms.get(holder)
 
+    def note_end(self, key: Key) -> None:
+        """Where a key's time is over, keep that it was seen to be: no clock that is set back opens it again.
+
+        What the disk has no room for holds until the log is opened anew.
+        """
+        now, found = self._clock.now_ms(), self._store.ring.get(key.holder)
+        if found is None or found.ran_out or found.revoked_ms is not None or not found.is_over(now):
+            return
+        self._store.ring.run_out(key.holder)
+        with contextlib.suppress(JournalUnavailable):
+            self._store.keys.put(RanOut(holder=key.holder, at_ms=now))
+
     def seconds_left(self, key: Key) -> float:
         """How long a key still opens; infinity when it has no end."""
+        found = self._store.ring.get(key.holder)
+        if found is not None and found.ran_out:
+            return 0.0
         if key.expires_ms is None:
             return float("inf")
         return max(0.0, (key.expires_ms - self._clock.now_ms()) / 1000)
@@ -265,12 +287,12 @@ class Registrar:
         if issue is not None and issue.approved.client_id == client_id:
             if issue.is_awaited:
                 raise PollRefused("authorization_pending", "this key is being made; poll again")
-            return await self._issuing.tell(issue)
+            return await self._told(issue)
         code = self._codes.by_device(device)
         if code is None and self._codes.ended(device) == "expired":
             raise PollRefused("expired_token", "this code has run out; begin again")
         if code is None and self._codes.ended(device) == "denied":
-            raise PollRefused("access_denied", "the owner of this machine turned this sign-in away")
+            raise PollRefused("access_denied", _TURNED_AWAY)
         if code is not None:
             if code.client_id != client_id:
                 raise PollRefused("invalid_grant", "this device_code belongs to another client_id")
@@ -286,7 +308,17 @@ class Registrar:
         issue = self._issuing.redeem(approved)
         if code is not None:
             self._codes.end(code, "used")
-        return await self._issuing.tell(issue)
+        return await self._told(issue)
+
+    async def _told(self, issue: Issue) -> Credential:
+        try:
+            return await self._issuing.tell(issue)
+        except (NoRoom, JournalUnavailable):
+            if not issue.is_withdrawn:
+                raise
+            # There is nothing to poll for again: the owner took it back while it was made.
+            self._codes.deny(issue.approved.user_code, issue.approved.device_digest)
+            raise PollRefused("access_denied", _TURNED_AWAY) from None
 
     async def revoke(self, name_or_holder: str, *, ends_work: bool) -> RevokedKeys:
         """As `KeyEnds.revoke`, also what the disk still writes; the codes of what is withdrawn are denied."""
@@ -297,9 +329,7 @@ class Registrar:
             *(issue.approved for issue in made if issue.batch.error is not None),
         ]
         for approved in unfetched:
-            code = self._codes.by_device(approved.device_digest)
-            if code is not None:
-                self._codes.end(code, "denied")
+            self._codes.deny(approved.user_code, approved.device_digest)
         making = [issue for issue in made if not issue.batch.event.is_set()]
         return await self.ends.revoke(name_or_holder, ends_work=ends_work, unfetched=unfetched, making=making)
 

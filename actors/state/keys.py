@@ -37,7 +37,8 @@ class Grant:
 class Key:
     """One credential. `holder` is the opaque id that events name; the secret itself is never kept.
 
-    Times are milliseconds since the epoch.
+    Times are milliseconds since the epoch. `ran_out`: it was seen past its end, and stays closed though the
+    clock is set back.
     """
 
     holder: str
@@ -48,10 +49,15 @@ class Key:
     agent_label: str | None = None
     address: str | None = None
     revoked_ms: int | None = None
+    ran_out: bool = False
 
     def is_open(self, now_ms: int) -> bool:
         """Whether it opens anything at `now_ms`."""
-        return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
+        return self.revoked_ms is None and not self.is_over(now_ms)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether its time is over."""
+        return self.ran_out or (self.expires_ms is not None and now_ms >= self.expires_ms)
 
     @property
     def sees_all(self) -> bool:
@@ -138,6 +144,13 @@ class Revoked(msgspec.Struct, tag="revoked", tag_field="record", kw_only=True):
     ends_work: bool
 
 
+class RanOut(msgspec.Struct, tag="ran-out", tag_field="record", kw_only=True):
+    """A key was seen past its end: whatever the clock says after, it opens nothing."""
+
+    holder: str
+    at_ms: int
+
+
 class WorkEnded(msgspec.Struct, tag="work-ended", tag_field="record", kw_only=True):
     """All work of a revoked key was seen to end."""
 
@@ -145,7 +158,7 @@ class WorkEnded(msgspec.Struct, tag="work-ended", tag_field="record", kw_only=Tr
     at_ms: int
 
 
-KeyRecord = Issued | Approved | Withdrawn | Revoked | WorkEnded
+KeyRecord = Issued | Approved | Withdrawn | Revoked | RanOut | WorkEnded
 
 REMEMBERED_CODES: Final = 1024
 """Used codes kept, the latest, so that a second approval learns of it, across restarts too."""
@@ -179,6 +192,8 @@ class KeyRing:
                 self.withdraw(device)
             case Revoked(holder=holder, at_ms=at_ms, by=by, ends_work=ends_work):
                 self.close(holder, at_ms, ends_work=ends_work, by=by)
+            case RanOut(holder=holder):
+                self.run_out(holder)
             case WorkEnded(holder=holder, at_ms=at_ms):
                 self._end_work(holder, at_ms)
 
@@ -206,6 +221,12 @@ class KeyRing:
         self._endings[holder] = attrs.evolve(ending, ends_work=ending.ends_work or ends_work)
         if ends_work and ending.work_ended_ms is None:
             self._ending.add(holder)
+
+    def run_out(self, holder: str) -> None:
+        """Close a key for good whose end was seen; also before the disk has kept it."""
+        key = self._keys.get(holder)
+        if key is not None:
+            self._keys[holder] = attrs.evolve(key, ran_out=True)
 
     def _end_work(self, holder: str, at_ms: int) -> None:
         ending = self._endings.get(holder)

@@ -1,6 +1,5 @@
 """The owner's keys, for the command line: who waits, who holds what, approve, deny, revoke (F12, F13)."""
 
-import math
 from typing import Annotated, Any, Literal, cast
 
 import attrs
@@ -133,8 +132,7 @@ class KeysAdmin:
         return json_answer(
             {
                 "revoked": [
-                    {"name": k.name, "holder": k.holder, "ran_out": (k.expires_ms or math.inf) <= now}
-                    for k in revoked.keys
+                    {"name": k.name, "holder": k.holder, "ran_out": k.is_over(now)} for k in revoked.keys
                 ],
                 "withdrawn": [{"name": a.name, "user_code": a.user_code} for a in revoked.withdrawn],
                 "closed_before": [{"name": k.name, "holder": k.holder} for k in revoked.closed_before],

@@ -44,6 +44,7 @@ async def serve_stream(door: Door, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         with trio.move_on_after(door.registrar.seconds_left(key)):
             await _write(stream, send, lambda: door.registrar.seconds_left(key) > 0)
+        door.registrar.note_end(key)
         await send({"type": "http.response.body", "body": b": closed\n\n", "more_body": False})
     finally:
         door.streams.close(key.holder, stream)

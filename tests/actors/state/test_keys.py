@@ -16,6 +16,7 @@ from actors.state.keys import (
     Key,
     KeyRecord,
     KeyRing,
+    RanOut,
     Revoked,
     WorkEnded,
 )
@@ -125,6 +126,17 @@ def test_a_key_ends_at_its_time(now: int, *, is_open: bool) -> None:
     assert key(expires_ms=10).is_open(now) is is_open
 
 
+def test_a_key_that_was_seen_past_its_end_is_closed_at_any_time_and_may_still_be_revoked() -> None:
+    made = ring(issued(), RanOut(holder="h-1", at_ms=10), RanOut(holder="nobody", at_ms=10))
+    found = made.by_digest("secret-h-1")
+    assert found is not None
+    assert found.is_over(0)
+    assert not found.is_open(0)
+    assert made.ending_of("h-1") is None
+    made.apply(revoked())
+    assert made.ending() == ("h-1",)
+
+
 @pytest.mark.parametrize(
     ("scopes", "asked", "may"),
     [
@@ -176,6 +188,7 @@ holders = st.sampled_from(["h-1", "h-2", "h-3"])
 record = st.one_of(
     st.builds(issued, holders),
     st.builds(revoked, holders, ends_work=st.booleans(), at_ms=st.integers(1, 99)),
+    st.builds(lambda holder: RanOut(holder=holder, at_ms=1), holders),
     st.builds(lambda holder: WorkEnded(holder=holder, at_ms=1), holders),
 )
 

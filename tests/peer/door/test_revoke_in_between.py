@@ -104,6 +104,34 @@ async def test_a_key_that_the_disk_still_writes_never_opens(
         assert await opens(door, keys[0]) is not keeps_the_revoke
 
 
+async def test_who_waits_for_a_key_that_was_taken_back_and_not_kept_is_turned_away(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """It was told to poll again, and then that its code is unknown."""
+    async with open_door(tmp_path) as door:
+        ring = door.peer.house.store.ring
+        begun = await begin(door.client(), "lab")
+        await door.approve(begun["user_code"])
+        disk.hold("keys.jsonl")
+        answer: dict[str, object] = {}
+        told: list[str] = []
+
+        async def fetch() -> None:
+            told.append(flat(await poll(door.client(), begun["device_code"])))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            await until(lambda: ring.approved_under(begun["user_code"]) is None)
+            nursery.start_soon(revoked, door, "lab", answer)
+            await until(lambda: is_asked(door))
+            disk.full.add("keys.jsonl")
+            disk.release("keys.jsonl")
+        assert told == ["access_denied"]
+        assert answer["kept"] is False
+        disk.full.clear()
+        assert flat(await poll(door.client(), begun["device_code"])) == "access_denied"
+
+
 async def test_a_key_that_the_disk_did_not_keep_comes_back_neither_as_an_approval(
     tmp_path: Path, disk: Disk
 ) -> None:
@@ -125,7 +153,7 @@ async def test_a_key_that_the_disk_did_not_keep_comes_back_neither_as_an_approva
         await revoked(door, "lab", answer)
         assert answer["withdrawn"] == [{"name": "lab", "user_code": begun["user_code"]}]
         disk.full.clear()
-        assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"
+        assert flat(await poll(door.client(), begun["device_code"])) == "access_denied"
         assert code(await door.admin("POST", "revoke", json={"name": "lab"}), 404) == "UNKNOWN_KEY"
     async with open_door(tmp_path) as door:
         assert flat(await poll(door.client(), begun["device_code"])) == "invalid_grant"

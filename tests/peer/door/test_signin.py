@@ -310,6 +310,26 @@ async def test_a_key_ends_when_its_time_is_over(tmp_path: Path) -> None:
         assert code(await door.agent(agent.key).get("/commands"), 401) == "UNAUTHORIZED"
 
 
+async def test_a_key_that_was_seen_to_end_stays_closed_though_the_clock_is_set_back(tmp_path: Path) -> None:
+    """An afternoon's access came back with a clock that was corrected, or that somebody turned."""
+    clock = FakeClock()
+    async with open_door(tmp_path, clock=clock) as door:
+        ended, unseen = [await door.sign_in(name, expires_seconds=HOUR) for name in ("ended", "unseen")]
+        clock.advance(HOUR * 1000)
+        assert code(await ended.get("/commands"), 401) == "UNAUTHORIZED"
+        clock.advance(-HOUR * 1000)
+        assert code(await ended.get("/commands"), 401) == "UNAUTHORIZED"
+        assert code(await ended.get("/events/stream"), 401) == "UNAUTHORIZED"
+        assert (await unseen.get("/commands")).status_code == 200
+        (told,) = (await door.admin("GET", "keys", params={"name": "ended"})).json()["keys"]
+        assert told["state"] == "expired"
+    async with open_door(tmp_path, clock=clock) as door:
+        assert code(await door.agent(ended.key).get("/commands"), 401) == "UNAUTHORIZED"
+        assert (await door.agent(unseen.key).get("/commands")).status_code == 200
+        (taken,) = (await door.admin("POST", "revoke", json={"name": "ended"})).json()["revoked"]
+        assert taken["ran_out"] is True
+
+
 async def test_metrics_stands_alone_and_opens_nothing_else(door: OpenDoor) -> None:
     refused = await grant_of(door, "durable", scopes=["metrics", "deploy"])
     assert code(refused, 400) == "INVALID_GRANT"
