@@ -278,10 +278,13 @@ async def test_what_loads_is_running_and_ends_as_well(tmp_path: Path) -> None:
         await house.check()
 
 
-async def test_what_was_starting_ends_as_soon_as_it_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", [None, "cpu"])
+async def test_what_was_starting_ends_as_soon_as_it_starts(tmp_path: Path, device: str | None) -> None:
+    """One that names no device too: it runs on the processor."""
     async with household(tmp_path) as (house, key):
         run, name = await house.job_in(key, "pulling")
-        await take(house, ends_work=True, reason="mine")
+        assert house.store.world.jobs[name].device_uuid is None
+        await take(house, device, ends_work=True, reason="mine")
         # Its image still comes; it is told of as any other.
         assert house.store.world.jobs[name].phase == "starting"
         assert house.pull is not None
@@ -315,6 +318,7 @@ async def test_what_starts_after_its_time_runs_though_the_end_was_not_told_yet(
         house.runtime._gate.set()  # type: ignore[union-attr]
         await house.told("JobStarted", causation=run)
         assert house.store.world.jobs[name].phase == "running"
+        assert house.store.world.owners_ends == {}
 
 
 async def test_a_job_that_was_over_before_it_was_taken_back_has_finished(tmp_path: Path) -> None:

@@ -155,6 +155,33 @@ async def test_a_driver_that_arrives_late_is_waited_for(nvml: NvmlDriver, mock_c
     assert condition(gpu) == "ready"
 
 
+async def test_a_card_that_comes_after_its_driver_is_found_at_the_next_look(
+    nvml: NvmlDriver, mock_clock: MockClock
+) -> None:
+    """A driver counts its cards at its start alone: each look of the wait begins it anew."""
+    nvml.cards = []
+    nvml.write()
+    gpu = NvmlGpu(patience=60)
+    found: list[bool] = []
+
+    async def wait() -> None:
+        await gpu.wait_for_driver(30)
+        found.append(True)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        for _ in range(3):
+            await settled(gpu)
+            mock_clock.jump(AGAIN_SECONDS)
+        await settled(gpu)
+        assert found == []
+        nvml.cards = [card(0)]
+        nvml.write()
+        mock_clock.jump(AGAIN_SECONDS)
+        await settled(gpu)
+        assert found == [True]
+
+
 async def test_a_driver_that_does_not_arrive_in_time_is_refused(
     nvml: NvmlDriver, mock_clock: MockClock
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import peer.door.admin_holds
 from actors.messages.times import time_ms
+from adapters.clock.fake import FakeClock
 from adapters.gpu.fake import cuda_device
 from adapters.gpu.host import HostGpu
 from tests.support.answers import code, error
@@ -117,8 +118,22 @@ async def test_what_does_not_end_is_named_and_tried_on(
     assert (await hold(door, now=True)).json()["still_running"] == [deployment]
     (affected,) = (await door.admin("GET", "status")).json()["affected"]
     assert (affected["workload"], affected["name"], affected["ends"]) == (deployment, "lab", True)
+    await hold(door, OTHER)
+    assert (await door.admin("GET", "status")).json()["affected"] == [affected], "whatever hold stands now"
     come_back()
     await agent.wait_for("DeploymentEnded", started["correlationid"])
+
+
+async def test_a_hold_whose_time_has_come_is_shown_nowhere_though_its_end_is_not_told(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_door(tmp_path, clock=clock) as door:
+        deployment = await door.deploy(await door.sign_in("lab"))
+        (held,) = (await hold(door, seconds=60)).json()["held"]
+        status = (await door.admin("GET", "status")).json()
+        assert (status["holds"], [each["workload"] for each in status["affected"]]) == ([held], [deployment])
+        clock.advance(60_000)
+        status = (await door.admin("GET", "status")).json()
+        assert (status["holds"], status["affected"]) == ([], [])
 
 
 async def test_holds_are_read_by_keys_approved_for_all_alone(door: OpenDoor) -> None:
