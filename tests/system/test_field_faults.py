@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+import trio
 
 from adapters.clock.fake import FakeClock
 from tests.support.agents import begin, envelope, poll
 from tests.support.answers import flat
+from tests.support.docker.own import open_own_engine
 from tests.support.peers import MODEL_BYTES, PeerProcess, listen, open_door
+from tests.support.runtimes import open_docker_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.support.docker.bed import DockerBed
 
 DEPLOY = {"model": "small", "engine": "llamacpp", "memory_bytes": MODEL_BYTES}
 
@@ -181,3 +186,29 @@ async def test_a_clock_that_jumps_ends_no_stream_and_no_sign_in(tmp_path: Path) 
                 correlation = await agent.command("UndeployModel", {"deployment": deployment})
                 assert (await stream.until("Undeployed"))[-1]["correlationid"] == correlation
         assert (await door.approve(begun["user_code"])).status_code == 200
+
+
+@pytest.mark.parametrize("how", ["by hand", "by itself"])
+async def test_what_has_ended_does_not_come_back_with_its_engine(docker_bed: DockerBed, how: str) -> None:
+    """docker/for-linux#15 (moby/moby#34028): it was stopped between two restarts, and ran again later.
+
+    No engine restarts anything of the peer's, so that there is no such moment.
+    """
+    async with (
+        open_own_engine(docker_bed) as engine,
+        open_docker_world(docker_bed, socket=engine.socket) as world,
+    ):
+        script = "exit 3" if how == "by itself" else "sleep 999"
+        await world.runtime.start(world.job("sh", "-c", script))
+        path = f"/containers/bp-{world.instance}-job-1"
+        with trio.fail_after(60):
+            if how == "by hand":
+                await world.client.call("POST", f"{path}/stop", params={"t": "0"})
+            ended = await world.runtime.wait("job-1")
+            for act in (engine.kill, engine.start):
+                await trio.to_thread.run_sync(act)
+            await world.restart()
+            again = await world.runtime.wait("job-1")
+        assert (again.code, again.ended_at) == (ended.code, ended.ended_at)
+        found = await world.client.call("GET", f"{path}/json")
+        assert (found["State"]["Running"], found["RestartCount"]) == (False, 0)
