@@ -23,6 +23,9 @@ MAX_LIST: Final = 64 * 1024 * 1024
 """Two hundred containers of images that say all they may of themselves."""
 PING_SECONDS: Final = 5.0
 EVENTS_SECONDS: Final = 5.0
+LATE_SECONDS: Final = 1.0
+"""How long an engine is listened to for why the kernel ended a container: under load that is told after the
+container's end, by a tenth of a second."""
 MAX_EVENT: Final = 4 * 1024 * 1024
 EVENTS_KEPT: Final = 256
 """How many events an engine remembers; none of them from before it was started itself."""
@@ -224,6 +227,20 @@ class Containers:
                     count += 1
                     oldest = min(oldest, float(event.get("timeNano") or 0) / 1e9)
             return count < EVENTS_KEPT or oldest < found.started.timestamp()
+        return False
+
+    async def ran_out_of_memory(self, found: Found) -> bool:
+        """Whether the engine tells, of a container that has ended, that it ran out of memory.
+
+        It does in its events, once it has heard so itself; its mark on the container is set only where that
+        was before the end.
+        """
+        params: Parameters = {"since": 0, "filters": json.dumps({"container": [found.id], "event": ["oom"]})}
+        with trio.move_on_after(LATE_SECONDS), suppress(BadAnswer, EngineError):
+            async with self.client.stream("GET", "/events", params=params) as pieces:
+                async for event in JsonLines(pieces, most=MAX_EVENT):
+                    if event.get("Action") == "oom" and (event.get("Actor") or {}).get("ID") == found.id:
+                        return True
         return False
 
     def _found(self, raw: Mapping[str, Any]) -> Found | None:

@@ -35,6 +35,7 @@ def exit_of(
     *,
     asked: Asked = NOTHING,
     went_down: bool = False,
+    told_of_memory: bool = False,
     booted: datetime | None = None,
 ) -> Exit:
     """The end of an exited container.
@@ -44,6 +45,7 @@ def exit_of(
         output: the end of what it wrote.
         asked: what this peer asked it to do: a signal is then no sign of anything else.
         went_down: its engine went down, or was started again, about when it ended.
+        told_of_memory: the engine told that it ran out of memory, marked as that or not.
         booted: when the engine's machine was started last, None where that is not known.
     """
     before, lines = split_lines(output)
@@ -52,7 +54,7 @@ def exit_of(
     ended = moment(state.get("FinishedAt"))
     code = state.get("ExitCode")
     # The mark alone is no evidence: it is set as well when a child was ended and the program went on.
-    lacked_memory = state.get("OOMKilled") is True
+    lacked_memory = told_of_memory or is_marked(state)
     out_of_memory = lacked_memory and code == KILLED and not asked.was_killed
     return Exit(
         code=code if isinstance(code, int) else None,
@@ -65,6 +67,11 @@ def exit_of(
         ended_at=None if ended is None else stamp(ended),
         before=before,
     )
+
+
+def is_marked(state: Mapping[str, Any]) -> bool:
+    """Whether the engine marked a container as one that ran out of memory."""
+    return state.get("OOMKilled") is True
 
 
 def is_by_signal(state: Mapping[str, Any], stop_signal: str) -> bool:

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from adapters.runtime.docker.containers import Containers, Found
-from adapters.runtime.docker.ends import Asked, exit_of, is_by_signal, was_running_at_boot
+from adapters.runtime.docker.ends import KILLED, Asked, exit_of, is_by_signal, is_marked, was_running_at_boot
 from adapters.runtime.docker.faults import DockerFault, EngineError, EngineGone
 from adapters.runtime.docker.info import EngineInfo
 from adapters.runtime.docker.output import read_tail
@@ -116,12 +116,25 @@ class Watch:
         asked = self.asked.get(found.id, Asked())
         booted = self._booted()
         went_down = not asked.to_end and await self._went_down(found, absence, booted)
+        told_of_memory = not went_down and await self._lacked_memory_unmarked(found, asked)
         try:
             output = await read_tail(self.containers.client, found.id)
         except EngineError as error:
             logger.debug("what %s wrote cannot be read: %s", found.workload, error)
             output = b""
-        return exit_of(found.state, output, asked=asked, went_down=went_down, booted=booted)
+        return exit_of(
+            found.state,
+            output,
+            asked=asked,
+            went_down=went_down,
+            told_of_memory=told_of_memory,
+            booted=booted,
+        )
+
+    async def _lacked_memory_unmarked(self, found: Found, asked: Asked) -> bool:
+        if asked.was_killed or is_marked(found.state) or found.state.get("ExitCode") != KILLED:
+            return False
+        return await self.containers.ran_out_of_memory(found)
 
     async def _went_down(self, found: Found, absence: _Absence | None, booted: datetime | None) -> bool:
         """Whether it was the engine that ended a container, as it went down or was started again."""

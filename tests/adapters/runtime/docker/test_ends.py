@@ -24,6 +24,7 @@ def test_a_code_is_told_as_it_is(code: int) -> None:
 
 def test_memory_that_ran_out_is_known_by_the_mark_and_the_kill_together() -> None:
     assert exit_of(state(137, OOMKilled=True), b"").out_of_memory
+    assert exit_of(state(137), b"", told_of_memory=True).out_of_memory
     assert not exit_of(state(137), b"").out_of_memory
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +13,7 @@ import trio
 import trio.testing
 
 from adapters.runtime.docker.client import DockerClient
-from adapters.runtime.docker.containers import EVENTS_KEPT, MAX_EVENT, Containers
+from adapters.runtime.docker.containers import EVENTS_KEPT, LATE_SECONDS, MAX_EVENT, Containers
 from adapters.runtime.docker.endpoint import Endpoint
 from adapters.runtime.docker.ends import Asked
 from adapters.runtime.docker.info import EngineInfo
@@ -62,7 +63,9 @@ class Engine(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
-        self.asked.append(f"{request.method} {path.rpartition('/')[2]}")
+        filters = orjson.loads(request.url.params.get("filters", "{}"))
+        wanted = filters.get("event", [])
+        self.asked.append(" ".join((request.method, path.rpartition("/")[2], *wanted)))
         for one in self.answers:
             if path.endswith(one[0]):
                 self.answers.remove(one)
@@ -72,7 +75,8 @@ class Engine(httpx.AsyncBaseTransport):
         if path.endswith("/json"):
             return reply(json=self.container())
         if path.endswith("/events"):
-            return reply(content=b"\n".join(map(orjson.dumps, self.events)))
+            told = [one for one in self.events if not wanted or one["Action"] in wanted]
+            return reply(content=b"\n".join(map(orjson.dumps, told)))
         return reply()
 
     def container(self) -> dict[str, Any]:
@@ -144,6 +148,62 @@ async def test_nobody_is_asked_where_it_cannot_have_been_the_engine(
 
     assert not (await end_told_by(engine, survives=survives, asked=asked)).interrupted
     assert "GET events" not in engine.asked
+
+
+async def test_memory_that_ran_out_in_the_very_last_moment_is_told_after_the_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    late = Sent(orjson.dumps(event(5, "oom", "ours")), partial(trio.sleep, LATE_SECONDS / 2))
+    answers = [("/events", lambda: httpx.Response(200, stream=late))]
+
+    told = await end_told_by(Engine(ended(), answers=answers), survives=True)
+
+    assert (told.code, told.out_of_memory) == (137, True)
+
+
+async def test_an_engine_that_tells_of_no_memory_is_not_waited_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    answers = [("/events", lambda: httpx.Response(200, stream=Sent(b"", trio.sleep_forever)))]
+
+    told = await end_told_by(Engine(ended(), answers=answers), survives=True)
+
+    assert (told.code, told.out_of_memory) == (137, False)
+    assert trio.current_time() == pytest.approx(LATE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(content=orjson.dumps(event(5, "oom"))),
+        reply(content=orjson.dumps(event(5, "die", "ours"))),
+        reply(content=b"<html>"),
+        reply(403, json={"message": "no events"}),
+    ],
+)
+async def test_what_tells_nothing_of_its_memory_is_no_evidence(answer: httpx.Response) -> None:
+    engine = Engine(ended(), answers=[("/events", lambda: answer)])
+
+    told = await end_told_by(engine, survives=True)
+
+    assert (told.code, told.out_of_memory) == (137, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [
+        (ended(3), None),
+        (ended(OOMKilled=True), None),
+        (ended(), Asked(to_end=True, was_killed=True)),
+    ],
+)
+async def test_what_is_known_of_its_memory_is_not_asked(state: dict[str, Any], asked: Asked | None) -> None:
+    engine = Engine(state, [event(5, "oom", "ours")])
+
+    told = await end_told_by(engine, survives=True, asked=asked)
+
+    assert told.out_of_memory is state["OOMKilled"]
+    assert "GET events oom" not in engine.asked
 
 
 async def test_an_answer_that_cannot_be_read_is_no_absence(autojump_clock: trio.testing.MockClock) -> None:
