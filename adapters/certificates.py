@@ -49,6 +49,7 @@ class CertificateState:
     """Whether it was made now, so that clients must pin it anew."""
     reason: str | None
     """Why it was made now, for the start-up line; None when it was kept."""
+    not_before: datetime
     not_after: datetime
 
 
@@ -73,29 +74,30 @@ def ensure_certificate(
     """
     cert_path, key_path = folder / "cert.pem", folder / "key.pem"
     names = _names([host, "localhost", "127.0.0.1", "::1", *extra_addresses])[:MAX_NAMES]
-    reason, not_after = _why_made_again(cert_path, key_path, names[0], now)
+    reason, not_before, not_after = _why_made_again(cert_path, key_path, names[0], now)
     if reason is not None:
         make_private_folder(folder)
         certificate, key = _make(names, now)
         # The key first: a stop in between leaves a pair that does not match, which the next start finds.
         write_private(key_path, key)
         write_private(cert_path, certificate.public_bytes(serialization.Encoding.PEM))
-        not_after = certificate.not_valid_after_utc
+        not_before, not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return CertificateState(
         cert_path=cert_path,
         key_path=key_path,
         made=reason is not None,
         reason=reason,
+        not_before=not_before,
         not_after=not_after,
     )
 
 
 def _why_made_again(
     cert_path: Path, key_path: Path, wanted: x509.GeneralName, now: datetime
-) -> tuple[str | None, datetime]:
-    """Why the certificate there does not serve (None: it does), and when it ends."""
+) -> tuple[str | None, datetime, datetime]:
+    """Why the certificate there does not serve (None: it does), and from when to when it is good."""
     if not cert_path.exists() and not key_path.exists():
-        return "there was none yet", now
+        return "there was none yet", now, now
     try:
         # The certificate itself is no secret: its owner may well have opened the file to hand it out.
         with cert_path.open("rb") as file:
@@ -106,26 +108,25 @@ def _why_made_again(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     except FileNotFoundError as error:
-        return f"{error.filename} was missing", now
+        return f"{error.filename} was missing", now, now
     except NotPrivate as error:
-        return str(error), now
+        return str(error), now, now
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension):
-        return "its files were damaged", now
+        return "its files were damaged", now, now
     if not belongs:
-        return "its key did not belong to it", now
-    not_after = certificate.not_valid_after_utc
+        return "its key did not belong to it", now, now
+    not_before, not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     # The host it was made for is its first name: it bears others besides, and to be among them is not enough.
     if names[:1] != [wanted]:
         before = names[0].value if names else "none"
-        return f"the endpoint's host changed from {before} to {wanted.value}", not_after
-    if certificate.not_valid_before_utc > now:
-        return (
-            f"it begins only on {certificate.not_valid_before_utc:%Y-%m-%d}, so the clock was set back",
-            now,
-        )
-    if not_after - now < RENEW_WITHIN:
-        return f"it ends on {not_after:%Y-%m-%d}, fewer than thirty days from now", not_after
-    return None, not_after
+        reason = f"the endpoint's host changed from {before} to {wanted.value}"
+    elif not_before > now:
+        reason = f"it begins only on {not_before:%Y-%m-%d}, so the clock was set back"
+    elif not_after - now < RENEW_WITHIN:
+        reason = f"it ends on {not_after:%Y-%m-%d}, fewer than thirty days from now"
+    else:
+        reason = None
+    return reason, not_before, not_after
 
 
 def _public(key: PrivateKeyTypes) -> bytes:

@@ -61,6 +61,8 @@ class Shown:
     not_after: datetime | None
     """When it ends; None where that cannot be read from it."""
     context: ssl.SSLContext = attrs.field(repr=False)
+    not_before: datetime | None = None
+    """When it begins; None where nobody asks."""
     made: str | None = None
     """Why it was made just now; None where it was there."""
     marks: tuple[tuple[int, ...], ...] = ()
@@ -119,14 +121,16 @@ class OwnCertificate:
             pem = _first(_read(kept.cert_path), kept.cert_path)
         except (OSError, ValueError) as error:
             raise CertificateUnusable(_why(error)) from error
-        return Shown(kept.cert_path, pem, kept.not_after, context, kept.reason)
+        return Shown(kept.cert_path, pem, kept.not_after, context, kept.not_before, kept.reason)
 
     def newer(self, shown: Shown, now: datetime) -> Shown | None:
-        """A new one once fewer than thirty days remain of the one shown.
+        """A new one once fewer than thirty days remain of the one shown, or while it has not begun.
 
-        Nothing else is a reason while it is served: making it again breaks every client's pin.
+        It has not where it was made as the clock stood in the future: every client whose own is right refuses
+        it. Nothing else is a reason while it is served: making it again breaks every client's pin.
         """
-        if shown.not_after is None or shown.not_after - now >= RENEW_WITHIN:
+        is_begun = shown.not_before is None or shown.not_before <= now
+        if is_begun and (shown.not_after is None or shown.not_after - now >= RENEW_WITHIN):
             return None
         return self.load(now)
 
