@@ -157,11 +157,18 @@ class Door:
                 except httpx.ConnectError as error:
                     self._check_pin(error, address)
                     continue  # another of its addresses may answer
-                except (httpx.HTTPError, trio.TooSlowError) as error:
-                    what = str(error) or type(error).__name__
+                except (httpx.TimeoutException, trio.TooSlowError) as error:
+                    waited = CONNECT_SECONDS if isinstance(error, httpx.ConnectTimeout) else seconds
                     raise Failed(
-                        f"the peer at {address} gave no answer ({what}), waited for {seconds:g} s at most: "
+                        f"the peer at {address} gave no answer within {waited:g} s: "
                         "look at its log, and start it again if it hangs"
+                    ) from error
+                except httpx.HTTPError as error:
+                    # Some come without words; their names are words of a library's.
+                    why = f" ({error})" if str(error) else ""
+                    raise Failed(
+                        f"the peer at {address} broke off before it had answered{why}: look with "
+                        "best-peer status whether it did what was asked, and ask again if not"
                     ) from error
                 return self._read(address, status, answer)
         tried = " or ".join(map(str, self.addresses))

@@ -49,7 +49,8 @@ def say_held(answer: Json, *, now: bool, seconds: int | None = None) -> None:
     elif ended:
         print(f"Runs on: {_ids(ended)}.")
     if running:
-        print(f"Still running: {names(map(short_id, running))}. The peer goes on trying to end it.")
+        why = "best-peer status says whether what runs it answers"
+        print(f"Still running: {names(map(short_id, running))}. The peer goes on trying to end it; {why}.")
     if starting:
         print(f"Not started yet: {_ids(starting)}. It ends as soon as it starts, if this holds then.")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import struct
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -306,5 +308,34 @@ def test_a_peer_that_does_not_answer_is_given_up(data: Path, monkeypatch: pytest
         DoorRecord(endpoint="", listen=(f"127.0.0.1:{port}",), certificate=None, pid=1, version="").write(
             folder.door
         )
-        with pytest.raises(Failed, match="gave no answer"):
+        with pytest.raises(Failed, match=r"gave no answer within 0\.05 s"):
             ask(data)
+
+
+@pytest.mark.parametrize(
+    ("linger", "why"),
+    [(b"", "Server disconnected"), (struct.pack("ii", 1, 0), "Connection reset")],
+    ids=["closed", "reset"],
+)
+def test_a_peer_that_stops_before_it_answers_is_told_and_what_to_look_at(
+    data: Path, linger: bytes, why: str
+) -> None:
+    def break_off(listener: socket.socket) -> None:
+        taken, _ = listener.accept()
+        with taken:
+            taken.recv(1 << 16)
+            if linger:
+                taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, DataFolder.open(data) as folder:
+        port = listener.getsockname()[1]
+        DoorRecord(endpoint="", listen=(f"127.0.0.1:{port}",), certificate=None, pid=1, version="").write(
+            folder.door
+        )
+        peer_at_its_end = threading.Thread(target=break_off, args=(listener,))
+        peer_at_its_end.start()
+        with pytest.raises(Failed, match="look with best-peer status whether it did what was asked") as told:
+            ask(data)
+        assert "broke off before it had answered (" in str(told.value)
+        assert why in str(told.value)
+        peer_at_its_end.join(5)
