@@ -314,11 +314,14 @@ async def test_what_starts_after_its_time_runs_though_the_end_was_not_told_yet(
     async with household(tmp_path) as (house, key):
         run, name = await house.job_in(key, "starting")
         await take(house, ends_work=True, until_ms=house.clock.now_ms() + 1000)
+        await trio.testing.wait_all_tasks_blocked()
         house.clock.advance(1000)
         house.runtime._gate.set()  # type: ignore[union-attr]
         await house.told("JobStarted", causation=run)
         assert house.store.world.jobs[name].phase == "running"
         assert house.store.world.owners_ends == {}
+        types = await house.types()
+        assert "DeviceReleasedV1" not in types[: types.index("JobStarted")]
 
 
 async def test_a_job_that_was_over_before_it_was_taken_back_has_finished(tmp_path: Path) -> None:

@@ -171,6 +171,17 @@ def test_an_install_is_upgraded_pinned_and_repeated_in_place(
     assert not (person.share / ".lock").exists()
 
 
+def test_a_rerun_upgrades_the_command_where_it_is_found_on_the_path(
+    person: Person, release: Path, tmp_path: Path
+) -> None:
+    chosen = tmp_path / "chosen"
+    person.installs(release, "--version", "1.9.0", BEST_PEER_INSTALL_DIR=str(chosen))
+    first = os.readlink(chosen / "best-peer")
+    person.installs(release, PATH=f"{chosen}:/usr/bin:/bin")
+    assert os.readlink(chosen / "best-peer") != first
+    assert not person.link.is_symlink(), "no second one"
+
+
 def test_what_is_not_what_was_released_is_refused_and_changes_nothing(person: Person, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     folder.mkdir()
