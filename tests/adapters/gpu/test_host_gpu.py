@@ -186,8 +186,10 @@ async def test_what_processes_hold_is_theirs_and_no_files(kernel: Kernel) -> Non
 
 async def test_what_cannot_be_read_is_unknown(kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "proc/7/status").mkdir(parents=True)
+    many = " ".join(str(group) for group in range(1000, 20_000))
+    kernel.write("proc/8/status", f"Name:\tx\nGroups:\t{many}\nRssAnon:\t 300 kB\n")
 
-    groups = {"unknown": frozenset({7}), "ended": frozenset({99})}
+    groups = {"unknown": frozenset({7}), "cut off": frozenset({8}), "ended": frozenset({99})}
     assert await kernel.gpu.host_memory(groups) == {"ended": 0}
     assert await HostGpu(tmp_path / "none").host_memory(groups) == {}
 
