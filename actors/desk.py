@@ -5,8 +5,6 @@ reserved comes back when the disk does not keep the command. Once durable a comm
 not its sender still waits.
 """
 
-from collections.abc import Mapping
-
 import attrs
 import msgspec
 import trio
@@ -28,22 +26,18 @@ from actors.messages.commands import (
     UndeployModel,
 )
 from actors.messages.times import time_text
+from actors.readings import Reading, Readings
 from actors.rules.images import check_image
 from actors.rules.pace import Pace
 from actors.rules.placement import place, place_job
 from actors.rules.refusal import Refusal
-from actors.rules.room import NOTHING_KNOWN, is_certain, taken_as_used
 from actors.rules.shares import check_deployment, check_job
 from actors.rules.workloads import deployment_to_end, deployment_to_prompt, job_to_stop
 from actors.state.keys import Key
 from actors.store import Hooks, Store
 from actors.tree import Tree
-from actors.uses import device_uses
 from adapters.engine.port import Engine, EngineFault, PromiseTooSmall
 from adapters.gpu.port import Device
-
-MOST_LOOKS = 3
-"""At the devices for one command: where workloads end faster than that, the last one decides."""
 
 MOST_UNFINISHED = 10_000
 """Accepted commands that may be unfinished on a door; past it new ones are refused, not piled up."""
@@ -83,6 +77,7 @@ class Desk:
         self._house = house
         self._store: Store = house.store
         self._tree = tree
+        self._readings = Readings(house)
         self._pace = Pace(commands_per_minute)
         self.counts = CommandCounts()
         self._store.connect(Hooks(kept=self._kept, failed=self._failed))
@@ -178,34 +173,7 @@ class Desk:
             raise _from_engine(small, least_bytes=small.least_bytes) from small
         except EngineFault as fault:
             raise _from_engine(fault) from fault
-        return await self._look(body.memory_bytes, engine)
-
-    async def _look(self, memory_bytes: int, engine: Engine | None = None) -> "_Prepared":
-        """The devices, and what the workloads use of them where that decides: it is asked of each of them.
-
-        No checkpoint stands between what is found certain here and the decision.
-        """
-        prepared = await self._reading(engine, asks=False)
-        world = self._store.world
-        if all(is_certain(device, world, memory_bytes) for device in prepared.devices):
-            return prepared
-        return await self._reading(engine, asks=True)
-
-    async def _reading(self, engine: Engine | None, *, asks: bool) -> "_Prepared":
-        # A reading that began before a promise came back may show memory that is free by now.
-        world = self._store.world
-        for _ in range(MOST_LOOKS):
-            releases = world.releases
-            before = taken_as_used(world) if asks else frozenset()
-            # The devices last: see `room_on`.
-            uses = await device_uses(self._house) if asks else NOTHING_KNOWN
-            devices = await self._house.gpu.devices()
-            if releases == world.releases:
-                break
-        if asks:
-            # What came so far meanwhile may not be in what the devices show.
-            uses = {**dict.fromkeys(taken_as_used(world) - before, 0), **uses}
-        return _Prepared(engine, devices, uses)
+        return _Prepared(engine, await self._readings.for_promise(body.memory_bytes))
 
     async def _prepare_job(self, body: RunJob) -> "_Prepared":
         runtime = self._house.runtime
@@ -214,7 +182,7 @@ class Desk:
         check_image(runtime.images, body.image, runtime=runtime.name)
         if body.memory_bytes is None and body.device is None:
             return _Prepared()
-        return await self._look(body.memory_bytes or 0)
+        return _Prepared(None, await self._readings.for_promise(body.memory_bytes or 0))
 
     def _admit(
         self, key: Key, submission: Submission, prepared: "_Prepared"
@@ -298,11 +266,11 @@ class Desk:
             wanted_device=body.device,
             wanted_isolation=body.isolation,
             isolation=self._house.runtime.isolation,
-            devices=prepared.devices,
+            devices=prepared.reading.devices,
             grant=key.grant,
             world=world,
-            uses=prepared.uses,
-            availability=available_now(self._house, prepared.devices),
+            uses=prepared.reading.uses,
+            availability=available_now(self._house, prepared.reading.devices),
         )
         return _Decided(self._house.new_id("dep-"), device)
 
@@ -314,11 +282,11 @@ class Desk:
             wanted_device=body.device,
             wanted_isolation=body.isolation,
             isolation=self._house.runtime.isolation,
-            devices=prepared.devices,
+            devices=prepared.reading.devices,
             grant=key.grant,
             world=world,
-            uses=prepared.uses,
-            availability=available_now(self._house, prepared.devices),
+            uses=prepared.reading.uses,
+            availability=available_now(self._house, prepared.reading.devices),
         )
         return _Decided(self._house.new_id("job-"), device, boxed=key.boxes_jobs)
 
@@ -337,8 +305,7 @@ class Desk:
 @attrs.frozen
 class _Prepared:
     engine: Engine | None = None
-    devices: tuple[Device, ...] = ()
-    uses: Mapping[str, int] = NOTHING_KNOWN
+    reading: Reading = attrs.field(factory=Reading)
 
 
 @attrs.frozen

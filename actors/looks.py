@@ -7,8 +7,8 @@ line and no answer to a key.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import attrs
-import trio
 
+from actors.shared import Shared
 from actors.state.workloads import Workload
 from adapters.gpu.port import DeviceProcess, Program
 
@@ -87,21 +87,12 @@ class Looks:
     """
 
     def __init__(self) -> None:
-        self._lock = trio.Lock()
-        self._begun = 0
-        self._latest: tuple[int, Uses] = (0, {})
+        self._shared = Shared[Uses]()
         self._seen: dict[str, Seen] = {}
 
     async def now(self, look: Callable[[], Awaitable[Uses]]) -> Uses:
         """What a look shows that begins after this call."""
-        begun_before = self._begun
-        async with self._lock:
-            number, uses = self._latest
-            if number <= begun_before:
-                self._begun = number = self._begun + 1
-                uses = await look()
-                self._latest = number, uses
-        return uses
+        return await self._shared.now(look)
 
     def keep(self, workloads: Iterable[Workload], uses: Uses) -> None:
         """Remember what a look showed of those that live, and forget all others."""

@@ -1,16 +1,69 @@
-"""What the workloads that run use of their devices' memory now, for admission (F18)."""
+"""What the workloads that run use of their devices' memory, for admission (F18)."""
 
 from collections.abc import Collection, Mapping
 
+import attrs
 import trio
 
 from actors.attribution import attribution, owned_processes
 from actors.house import House
+from actors.rules.room import taken_as_used
+from actors.shared import Shared
 from actors.state.holds import HOST
 from actors.state.workloads import Workload
+from actors.state.world import World
 
 SECONDS = 6.0
 """What is not known by then is not waited for: a promise that may be used already counts as used."""
+
+RECENT_SECONDS = 0.25
+"""How old a figure may be that decides nothing: refused orders that come as fast as they can cost a few
+readings a second, however many workloads there are."""
+
+
+@attrs.frozen
+class Use:
+    """What the workloads used when they were asked.
+
+    Args:
+        by_workload: bytes; see `device_uses`.
+        counted: those whose promise counted as used, where nobody knows, when asking began.
+    """
+
+    by_workload: Mapping[str, int]
+    counted: frozenset[str]
+
+    def among(self, world: World) -> Mapping[str, int]:
+        """By workload, for the room there is now: who came so far since was not there to be asked.
+
+        What it uses may not be in what the devices showed then.
+        """
+        came = taken_as_used(world) - self.counted
+        return {**dict.fromkeys(came, 0), **self.by_workload} if came else self.by_workload
+
+
+class UseReader:
+    """Asks the workloads of one house what they use, all of them at once, for one who asks or for many."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._shared = Shared[Use]()
+
+    async def now(self) -> Use:
+        """From a reading that began after this call: what an admission may rely on."""
+        return await self._shared.now(self._read)
+
+    async def recent(self) -> Use:
+        """From one that may have begun before, at most `RECENT_SECONDS` where it is not in hand still."""
+        return await self._shared.recent(RECENT_SECONDS, self._read)
+
+    def latest(self) -> Use | None:
+        """The same where there is one; never a checkpoint."""
+        return self._shared.latest(RECENT_SECONDS)
+
+    async def _read(self) -> Use:
+        counted = taken_as_used(self._house.store.world)
+        return Use(await device_uses(self._house), counted)
 
 
 async def device_uses(house: House) -> Mapping[str, int]:

@@ -5,8 +5,9 @@ the peer's own workloads were promised and do not use yet. A figure that the dri
 without its free memory promises alone decide, and without its total nothing can be promised.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal
 
 import attrs
 
@@ -49,22 +50,32 @@ def room_on(device: Device, world: World, uses: Mapping[str, int] = NOTHING_KNOW
     total = device.total_bytes
     by_driver = None
     if device.memory_free_bytes is not None:
-        by_driver = device.memory_free_bytes - sum(_not_used_yet(device.uuid, world, uses))
+        by_driver = device.memory_free_bytes - _not_used_yet(device.uuid, world, uses)
     return Room(None if total is None else total - world.promised.get(device.uuid, 0), by_driver)
 
 
-def is_certain(device: Device, world: World, memory_bytes: int) -> bool:
-    """Whether a device takes a promise of so many bytes whatever its workloads use of it now.
+Say = Literal["none", "words", "verdict"]
+"""What the use of memory by workloads has a say in: nothing, what a refusal tells, or whether it is one."""
 
-    It does where they may use nothing yet of what they were promised: then nobody has to be asked, which
-    costs the more the more of them there are. A refusal is never certain, since it tells what is left; save
-    where nothing is promised, or a figure is missing without which use has no say.
+
+def say_of_use(devices: Iterable[Device], world: World, memory_bytes: int) -> Say:
+    """What depends on what the workloads use now, where so many bytes are asked for on any of these devices.
+
+    To ask each of them costs the more the more of them there are. A device takes a promise whatever they use
+    where they may use nothing yet of what they were promised, and refuses it whatever they use where they may
+    use all of it.
     """
+    says = {_say(device, world, memory_bytes) for device in devices}
+    return "verdict" if "verdict" in says else "words" if "words" in says else "none"
+
+
+def _say(device: Device, world: World, memory_bytes: int) -> Say:
     total, free = device.total_bytes, device.memory_free_bytes
-    if total is None or free is None:
-        return True
     promised = world.promised.get(device.uuid, 0)
-    return promised == 0 or memory_bytes <= min(total, free) - promised
+    # Without a figure use has no say; see `Room.bytes` for the 0.
+    if total is None or free is None or promised == 0 or memory_bytes <= max(0, min(total, free) - promised):
+        return "none"
+    return "words" if memory_bytes > max(0, min(total - promised, free)) else "verdict"
 
 
 def no_room(memory_bytes: int, rooms: Sequence[tuple[Device, Room]]) -> Refusal:
@@ -100,16 +111,24 @@ def taken_as_used(world: World) -> frozenset[str]:
     return frozenset((*ready, *(job.id for job in world.jobs.values() if job.started)))
 
 
-def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> Iterator[int]:
+def _not_used_yet(uuid: str, world: World, uses: Mapping[str, int]) -> int:
     # Where nobody knows what one uses: a deployment that is ready has loaded its weights and its cache, so
     # its use is in the driver's figure already; before that its promise is still to come. When a job has
     # taken what it takes, nothing tells. Once it runs its use is in the driver's figure as it grows; to count
     # its promise beside that as well would count most of its memory twice for all its life.
+    left = 0
     for deployment in world.deployments.values():
         if deployment.device_uuid == uuid:
-            unknown = deployment.memory_bytes if deployment.was_ready else 0
-            yield max(0, deployment.memory_bytes - uses.get(deployment.id, unknown))
+            promise, used = deployment.memory_bytes, uses.get(deployment.id)
+            if used is None:
+                used = promise if deployment.was_ready else 0
+            if used < promise:
+                left += promise - used
     for job in world.jobs.values():
         if job.device_uuid == uuid:
-            promise = job.memory_bytes or 0
-            yield max(0, promise - uses.get(job.id, promise if job.started else 0))
+            promise, used = job.memory_bytes or 0, uses.get(job.id)
+            if used is None:
+                used = promise if job.started else 0
+            if used < promise:
+                left += promise - used
+    return left

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from actors.desk import MOST_LOOKS
 from actors.messages.commands import Command, RunJob
+from actors.readings import MOST_LOOKS
 from actors.rules.refusal import Refusal
 from adapters.gpu.fake import GIB, FakeGpu, cuda_device
 from adapters.gpu.port import DeviceProcess

@@ -95,6 +95,13 @@ async def test_what_is_promised_and_not_used_yet_is_kept_free_beside_other_progr
         assert refused.code == "INSUFFICIENT_MEMORY"
         assert refused.details["driver_bytes"] == 112 * MIB
         await house.ready(key, 112 * MIB)
+
+
+async def test_what_one_that_is_ready_holds_is_all_its_promise_where_nobody_knows(tmp_path: Path) -> None:
+    cpu = attrs.evolve(cpu_device(1024 * MIB), memory_free_bytes=412 * MIB)
+    async with open_house(tmp_path, gpu=FakeGpu((cpu,))) as house:
+        key = await house.key()
+        await house.ready(key, 400 * MIB)
         house.gpu.used = {}
         assert (await refusal(house, key, deploy(1000 * MIB))).details["driver_bytes"] == 412 * MIB
 

@@ -91,6 +91,23 @@ async def test_a_promise_that_depends_on_what_is_used_asks(tmp_path: Path) -> No
         assert asked(house.runtime) == 1
 
 
+async def test_what_a_refusal_just_told_admits_nothing(tmp_path: Path) -> None:
+    """It used all that it was promised when that was told, and nothing since."""
+    async with open_house(tmp_path, gpu=FakeGpu((half_used(),)), make_runtime=AskedRuntime) as house:
+        key = await house.key()
+        deployment = await house.ready(key, 200 * MIB)
+        house.runtime.set_processes(deployment, frozenset({7}))
+        house.gpu.used = {7: 200 * MIB}
+        with pytest.raises(Refusal) as refused:
+            await house.submit(key, deploy(501 * MIB))
+        assert refused.value.details["driver_bytes"] == 500 * MIB
+        house.gpu.used = {7: 0}
+        with pytest.raises(Refusal) as refused:
+            await house.submit(key, deploy(400 * MIB))
+        assert refused.value.details["driver_bytes"] == 300 * MIB
+        assert asked(house.runtime) == 2
+
+
 async def test_what_others_were_promised_meanwhile_makes_it_ask(tmp_path: Path) -> None:
     """It was certain when the devices were read, and is not any more when it is admitted."""
     gpu = SlowGpu((half_used(),))

@@ -4,55 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
-from actors.house import House
-from actors.kernel.workers import Workers
-from actors.messages.commands import Accepted, DeployModel
-from actors.messages.envelope import EnvelopeEncoder
-from actors.store import Store
 from actors.uses import device_uses
-from adapters.clock.fake import FakeClock
-from adapters.gpu.fake import GIB, FakeGpu, cpu_device, cuda_device
+from adapters.gpu.fake import GIB, FakeGpu, cpu_device
 from adapters.gpu.port import DeviceProcess
 from adapters.runtime.fake import FakeRuntime
+from tests.support.grounds import CARD, Ground, ground_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from trio.testing import MockClock
-
-CARD = cuda_device()
-
-
-@attrs.define
-class Ground:
-    """A house that is not even started, with workloads in its fold."""
-
-    house: House
-    gpu: FakeGpu
-    runtime: FakeRuntime
-
-    def serve(self, workload: str, *pids: int, device: str = CARD.uuid, started: bool = True) -> None:
-        """A deployment with these processes."""
-        accepted = Accepted(
-            f"c-{workload}", "h", "c", "t", DeployModel("m", "ollama", GIB), workload, "gpu-0", device
-        )
-        self.house.store.world.accept(accepted)
-        if started:
-            self.house.store.world.deployments[workload].reach("ready", "t")
-        self.runtime.plant(workload)
-        self.runtime.set_processes(workload, frozenset(pids))
-
-
-def ground_on(folder: Path, gpu: FakeGpu, runtime: FakeRuntime | None = None) -> Ground:
-    clock, runtime = FakeClock(), runtime or FakeRuntime()
-    store = Store(folder, EnvelopeEncoder("urn:test", {}), clock)
-    return Ground(House(store, Workers(), clock, runtime, {}, gpu), gpu, runtime)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How much of a device may be promised, and when nobody has to be asked for that (F18)."""
+"""How much of a device may be promised, and what depends on what the workloads use of it (F18)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from actors.messages import events as e
 from actors.messages.envelope import Fact
-from actors.rules.room import is_certain, room_on
+from actors.rules.room import room_on, say_of_use
 from actors.state.world import World
 from adapters.gpu.fake import cuda_device
 from adapters.gpu.port import Device
@@ -40,22 +40,45 @@ def holding(device: Device, promises: list[int]) -> World:
     asked=st.integers(0, TOTAL + 20),
     uses=st.lists(st.none() | st.integers(0, 120), min_size=4, max_size=4),
 )
-def test_what_is_certain_holds_whatever_the_workloads_use(
+def test_where_use_has_no_say_in_the_verdict_it_is_the_same_whatever_the_workloads_use(
     free: int | None, promises: list[int], asked: int, uses: list[int | None]
 ) -> None:
     device = card(free)
     world = holding(device, promises)
     known = {f"dep-{number}": use for number, use in enumerate(uses) if use is not None}
-    if is_certain(device, world, asked):
-        all_used = {f"dep-{number}": promise for number, promise in enumerate(promises)}
-        verdicts = {room_on(device, world, each).bytes >= asked for each in (known, {}, all_used)}
-        assert len(verdicts) == 1
+    all_used = {f"dep-{number}": promise for number, promise in enumerate(promises)}
+    rooms = [room_on(device, world, each) for each in (known, {}, all_used)]
+    match say_of_use([device], world, asked):
+        case "none":
+            assert all(room.bytes >= asked for room in rooms) or len(set(rooms)) == 1
+        case "words":
+            assert all(room.bytes < asked for room in rooms)
+        case "verdict":
+            nothing_used = room_on(device, world, dict.fromkeys(all_used, 0))
+            assert nothing_used.bytes < asked <= rooms[-1].bytes, "it has a say only where it may decide"
 
 
-def test_it_is_certain_where_it_fits_whatever_is_used_and_never_where_it_may_be_refused() -> None:
-    """A refusal says what is left, and that depends on what is used."""
-    device = card(80)
-    world = holding(device, [30])
-    assert [is_certain(device, world, size) for size in (50, 51, 70, 71)] == [True, False, False, False]
-    assert is_certain(card(None), world, 60)
-    assert is_certain(device, World(), 200), "nobody uses anything"
+def test_use_has_no_say_where_it_fits_and_only_words_where_promises_or_free_memory_refuse() -> None:
+    world = holding(card(80), [30])
+    sizes = (0, 50, 51, 70, 71)
+    assert [say_of_use([card(80)], world, size) for size in sizes] == [
+        "none", "none", "verdict", "verdict", "words",
+    ]  # fmt: skip
+    assert [say_of_use([card(60)], world, size) for size in (30, 60, 61)] == ["none", "verdict", "words"]
+    assert say_of_use([card(None)], world, 90) == "none", "the driver gives no figure to tell"
+    assert say_of_use([card(80)], World(), 200) == "none", "nobody uses anything"
+
+
+def test_of_several_devices_the_one_counts_on_which_use_has_the_most_say() -> None:
+    full, taken = card(80), attrs.evolve(cuda_device(1, TOTAL), memory_free_bytes=10)
+    world = holding(full, [30, 30])
+    assert say_of_use([full, taken], world, 15) == "none"
+    assert say_of_use([full, taken], world, 30) == "verdict"
+    assert say_of_use([full, taken], world, 50) == "words"
+    assert say_of_use([], world, 50) == "none"
+
+
+def test_what_asks_for_nothing_fits_on_a_device_that_is_full() -> None:
+    world = holding(card(0), [90, 30])
+    assert say_of_use([card(0)], world, 0) == "none"
+    assert room_on(card(0), world).bytes == 0
