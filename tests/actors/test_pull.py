@@ -105,6 +105,21 @@ async def test_a_key_taken_back_ends_its_pulls_and_nobody_elses(tmp_path: Path) 
         assert (await house.types(theirs))[-1] == "ImagePulled"
 
 
+async def test_a_pull_that_a_closed_key_was_left_is_ended_by_a_later_revoke(tmp_path: Path) -> None:
+    """It runs as a workload does, and holds the disk and the network of the machine."""
+    shelf = Shelf()
+    shelf.hold_pulls()
+    async with open_shelf(tmp_path, shelf) as house:
+        key = await house.key()
+        command = await house.send(key, PullImage(TAG))
+        await house.until(lambda: shelf.says is not None)
+        await house.registrar.give_back(key.holder)
+        again = await house.registrar.revoke(key.holder, ends_work=True)
+        assert [k.holder for k in again.closed_before] == [key.holder]
+        fact = await house.told("CommandFailed", causation=command)
+        assert fact["data"]["code"] == "KEY_REVOKED"
+
+
 @attrs.define(eq=False)
 class NoImages(FakeRuntime):
     """A runtime of processes."""
