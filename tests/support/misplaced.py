@@ -59,7 +59,9 @@ PATHS = (
     "/queries/get-workloads",
     "/queries/get-hardware-state",
     "/queries/get-workloads/1.0",
+    "/workflows",
     "/workflows/serve-a-model",
+    "/events/deployment-ready/1.0",
     "/metrics",
     "/oauth/device",
     "/oauth/token",
@@ -146,7 +148,7 @@ def everywhere(mark: str, endpoint: str, key: str, token: str) -> Iterator[Sent]
         key: one that opens it, where a request has to come past that.
         token: its owner's.
     """
-    yield from _in_headers(mark, key)
+    yield from _in_headers(mark, key, token)
     yield from _in_targets(mark, key)
     yield from _in_commands(mark, endpoint, key)
     yield from _in_broken_bodies(mark, key)
@@ -169,11 +171,14 @@ def marked(document: Any, mark: str) -> Iterator[Any]:
     yield mark
 
 
-def _in_headers(mark: str, key: str) -> Iterator[Sent]:
+def _in_headers(mark: str, key: str, token: str) -> Iterator[Sent]:
     basic = base64.b64encode(f"me:{mark}".encode()).decode()
     for path in PATHS:
+        # More of a request is read once it is let in.
+        mine = {"authorization": f"Bearer {token if path.startswith('/admin/') else key}"}
         for name in HEADERS:
             yield Sent(f"header {name}", "GET", path, {name: mark})
+            yield Sent(f"header {name} beside a key", "GET", path, {**mine, name: mark})
         yield Sent("header name", "GET", path, {mark: "1"})
         yield Sent("cookie", "GET", path, {"cookie": f"session={mark}; {mark}=1"})
         for name in ("authorization", "proxy-authorization", "x-api-key"):
