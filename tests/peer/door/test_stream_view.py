@@ -99,7 +99,7 @@ async def test_a_machine_that_slept_through_a_keys_end_tells_its_stream_nothing_
             assert await listener.next() is None
             assert listener.comments[-1] == "closed"
         clock.advance(-3_600_000)
-        assert code(await agent.get("/events/stream"), 401) == "UNAUTHORIZED"
+        assert code(await agent.get("/commands"), 401) == "UNAUTHORIZED"
 
 
 @pytest.mark.parametrize("how", ["revoke", "revoke-agent"])
