@@ -100,9 +100,13 @@ async def _driver(
     async def figures() -> None:
         devices.update((device.uuid, device) for device in await house.gpu.devices())
 
+    async def programs() -> None:
+        listed.update(await house.gpu.processes())
+
+    # Begun at the same moment, both: the driver is entered once for what is asked of it by then.
     async with trio.open_nursery() as nursery:
         nursery.start_soon(figures)
-        listed.update(await house.gpu.processes())
+        nursery.start_soon(programs)
     return listed, devices
 
 

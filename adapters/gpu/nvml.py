@@ -150,11 +150,15 @@ class NvmlGpu:
 
         It is None where none could begin, and may go on where it is late.
         """
-        await trio.lowlevel.checkpoint()
         before = self.readings
         self._wanted.add(kind)
+        # Those who ask at the same moment share the round that the first of them starts after this.
+        await trio.lowlevel.checkpoint()
         # Twice at most: a round in hand began too early, and the one after it has all that is wanted by then.
         while True:
+            if self._running is None:
+                # Again: one that began after the call may have ended already, and taken the wish with it.
+                self._wanted.add(kind)
             current = self._running or self._start()
             # One that is late has had its time: then nobody waits.
             with trio.move_on_at(current.began + patience):

@@ -79,6 +79,15 @@ async def test_a_program_and_what_it_started_are_the_peers_and_this_test_is_a_st
     assert told == (({stranger}, {ended}, set()) if numbers else (set(), set(), {stranger, ended}))
 
 
+async def test_a_look_enters_the_driver_once_for_all_that_it_shows(house: House, nvml: NvmlDriver) -> None:
+    nvml.cards[0].processes = [Process(os.getpid(), GIB)]
+    nvml.write()
+    for entered in range(1, 6):
+        use = await look(house, nvml)
+        assert (len(use.others) + len(use.unsure), use.unlisted is not None) == (1, True)
+        assert nvml_readings(house) == entered
+
+
 async def test_a_card_has_its_memory_back_when_the_driver_has_let_go_of_the_dead(
     house: House, nvml: NvmlDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
