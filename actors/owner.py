@@ -19,9 +19,6 @@ logger = logging.getLogger("best_peer.peer")
 
 NAME = "owner's watch"
 
-PERIOD_SECONDS = 5.0
-"""Between the beginnings of two readings."""
-
 UNKNOWN_SECONDS = 60.0
 """After that long without knowing who is on a card this is said, once until it is known again."""
 
@@ -47,7 +44,7 @@ class OwnersWatch:
                     continue
                 self._observe(card, _load(use, self._thresholds), now)
                 self._note_unknown(card, use, now)
-            await trio.sleep_until(begun + PERIOD_SECONDS)
+            await trio.sleep_until(begun + self._thresholds.period_seconds)
 
     def _observe(self, card: str, load: Load, now: float) -> None:
         self._house.occupied.observe(card, load, now, self._thresholds)

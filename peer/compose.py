@@ -179,6 +179,7 @@ def _thresholds(settings: Settings) -> Thresholds | None:
         utilisation_ratio=settings.busy_utilisation,
         busy_after_seconds=settings.busy_after,
         free_after_seconds=settings.free_after,
+        period_seconds=settings.busy_every,
     )
 
 

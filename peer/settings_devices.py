@@ -88,3 +88,12 @@ class DeviceSettings:
             help="For how long they must stay under both before a busy card is free again.",
         )
     )
+    busy_every: int = attrs.field(
+        metadata=entry(
+            name="BEST_PEER_BUSY_EVERY",
+            default="5s",
+            parse=lambda text: parse_duration(text, minimum=1, maximum=60),
+            takes=f"{DURATION_EXPECTED}; 1s to 1m",
+            help="How often the programs on the cards are read for that.",
+        )
+    )

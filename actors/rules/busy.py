@@ -17,18 +17,22 @@ GRAPHICS_SHARE: Final = 0.5
 """A program that only draws and holds less than this share of the memory threshold is a desktop's: however
 much of the card it uses, that does not count (pop-os/cosmic-comp#2153). A game holds more."""
 
-MOST_STEP_SECONDS: Final = 15.0
+MOST_STEP_PERIODS: Final = 3
 """What one reading may add to how long it has been so: a machine that stood still was not read meanwhile."""
 
 
 @attrs.frozen
 class Thresholds:
-    """What makes a card busy, and for how long it must; a ratio is 0 to 1."""
+    """What makes a card busy, and for how long it must; a ratio is 0 to 1.
+
+    `period_seconds` is what lies between the beginnings of two readings.
+    """
 
     memory_bytes: int
     utilisation_ratio: float
     busy_after_seconds: float
     free_after_seconds: float
+    period_seconds: float = 5.0
 
 
 @attrs.frozen
@@ -97,7 +101,8 @@ def use_after(use: Use, load: Load, now: float, thresholds: Thresholds) -> Use:
         return attrs.evolve(use, counted_at=None)
     if load.is_over is use.is_busy:
         return Use(use.is_busy, load.why)
-    step = 0.0 if use.counted_at is None else min(max(0.0, now - use.counted_at), MOST_STEP_SECONDS)
+    most = MOST_STEP_PERIODS * thresholds.period_seconds
+    step = 0.0 if use.counted_at is None else min(max(0.0, now - use.counted_at), most)
     counted = use.counted_seconds + step
     needed = thresholds.busy_after_seconds if load.is_over else thresholds.free_after_seconds
     if counted >= needed:

@@ -16,7 +16,7 @@ from actors.kernel.mailbox import Mailbox
 from actors.kernel.workers import Workers
 from actors.messages.commands import Accepted, DeployModel
 from actors.messages.envelope import EnvelopeEncoder
-from actors.owner import PERIOD_SECONDS, UNKNOWN_SECONDS, OwnersWatch
+from actors.owner import UNKNOWN_SECONDS, OwnersWatch
 from actors.reports import Machine, hardware_state
 from actors.rules.busy import Thresholds
 from actors.rules.refusal import Refusal
@@ -63,7 +63,7 @@ class Watched:
         """Let it read so often."""
         for _ in range(times):
             await trio.testing.wait_all_tasks_blocked()
-            self.clock.jump(PERIOD_SECONDS)
+            self.clock.jump(THRESHOLDS.period_seconds)
         await trio.testing.wait_all_tasks_blocked()
 
     def is_busy(self, uuid: str = FIRST.uuid) -> bool:
@@ -287,7 +287,7 @@ async def test_what_is_unknown_for_a_moment_is_not_said(
     watched: Watched, caplog: pytest.LogCaptureFixture, mock_clock: MockClock
 ) -> None:
     watched.gpu.delay_driver()
-    await watched.reads(int(UNKNOWN_SECONDS / PERIOD_SECONDS) - 1)
+    await watched.reads(int(UNKNOWN_SECONDS / THRESHOLDS.period_seconds) - 1)
     watched.gpu.bring_back()
     await watched.reads(2)
     watched.gpu.delay_driver()

@@ -15,8 +15,10 @@ def read(folder: Path, **more: str) -> Settings:
     return Settings.read({"HOME": str(folder), **{f"BEST_PEER_{name}": text for name, text in more.items()}})
 
 
-@pytest.mark.parametrize("name", ["BUSY_MEMORY", "BUSY_UTILISATION", "BUSY_AFTER", "FREE_AFTER"])
-def test_the_other_four_are_checked_where_it_is_off_as_well(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["BUSY_MEMORY", "BUSY_UTILISATION", "BUSY_AFTER", "FREE_AFTER", "BUSY_EVERY"]
+)
+def test_the_others_are_checked_where_it_is_off_as_well(tmp_path: Path, name: str) -> None:
     """Easily missed 8."""
     with pytest.raises(SettingsError) as wrong:
         read(tmp_path, BUSY="off", **{name: "nonsense"})
@@ -25,8 +27,11 @@ def test_the_other_four_are_checked_where_it_is_off_as_well(tmp_path: Path, name
 
 
 def test_what_is_set_is_what_cards_are_judged_by(tmp_path: Path) -> None:
-    settings = read(tmp_path, BUSY_MEMORY="3G", BUSY_UTILISATION="55", BUSY_AFTER="10", FREE_AFTER="1h")
-    assert _thresholds(settings) == Thresholds(3 << 30, 0.55, 10, 3600)
+    settings = read(
+        tmp_path, BUSY_MEMORY="3G", BUSY_UTILISATION="55", BUSY_AFTER="10", FREE_AFTER="1h", BUSY_EVERY="20"
+    )
+    assert _thresholds(settings) == Thresholds(3 << 30, 0.55, 10, 3600, 20)
+    assert _thresholds(read(tmp_path)) == Thresholds(2 << 30, 0.3, 30, 300, 5)
     assert _thresholds(read(tmp_path, BUSY="off")) is None
 
 

@@ -82,6 +82,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         BUSY_UTILISATION="55%",
         BUSY_AFTER="0",
         FREE_AFTER="1h",
+        BUSY_EVERY="1m",
         RUNTIME="process",
         PULL="missing",
         OLLAMA_IMAGE="mirror.example:5000/ollama/ollama:0.40.6",
@@ -111,7 +112,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     assert (settings.commands_per_minute, settings.streams_per_credential) == (600, 1)
     assert (settings.gpu, settings.driver_wait, settings.busy) == ("none", 120, False)
     assert (settings.busy_memory, settings.busy_utilisation) == (512 << 20, 0.55)
-    assert (settings.busy_after, settings.free_after) == (0, 3600)
+    assert (settings.busy_after, settings.free_after, settings.busy_every) == (0, 3600, 60)
     assert settings.log == LogSpec("info", (("door", "warning"),))
     # An https endpoint is served encrypted, whatever else was said.
     assert settings.warnings == ()
@@ -133,6 +134,8 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("BUSY_UTILISATION", "0.3", "expected a whole number from 1"),
         ("BUSY_AFTER", "-1", ""),
         ("FREE_AFTER", "5 minutes or so", ""),
+        ("BUSY_EVERY", "0", "at least 1s"),
+        ("BUSY_EVERY", "61", "1m"),
         ("RUNTIME", "podman", "expected docker, native, process or fake"),
         ("PULL", "never", "expected always or missing"),
         ("OLLAMA_IMAGE", "Ollama", "has capital letters in its name"),

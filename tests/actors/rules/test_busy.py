@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.rules.busy import MOST_STEP_SECONDS, Load, Thresholds, Use, load_of, use_after
+from actors.rules.busy import MOST_STEP_PERIODS, Load, Thresholds, Use, load_of, use_after
 from adapters.gpu.port import DeviceProcess
 
 if TYPE_CHECKING:
@@ -127,6 +127,14 @@ def test_a_machine_that_stood_still_was_not_read_meanwhile() -> None:
     assert read([(0, UNDER), (86_400, UNDER)], Use(True)) == [True, True]
 
 
+def test_what_a_reading_adds_at_most_goes_by_how_often_it_is_read() -> None:
+    seldom = Thresholds(2 * GIB, 0.3, busy_after_seconds=30, free_after_seconds=300, period_seconds=20)
+    assert read(every(20, 3, OVER), thresholds=seldom) == [False, False, True]
+    assert read(every(20, 3, OVER)) == [False, False, True], "fifteen of twenty seconds, twice"
+    assert read(every(25, 2, OVER), thresholds=seldom) == [False, False]
+    assert read(every(3600, 2, OVER), thresholds=seldom) == [False, True], "sixty at most"
+
+
 def test_a_clock_that_jumped_back_takes_nothing_away() -> None:
     assert read([*every(5, 4, OVER, 1000), *every(5, 4, OVER, 0)]) == [False] * 7 + [True]
 
@@ -159,7 +167,7 @@ def test_it_changes_only_by_an_unbroken_run_of_readings_that_lasted(
         elif load.is_over == is_busy:
             run, last_known = None, False
         else:
-            run = (run or 0.0) + (min(step, MOST_STEP_SECONDS) if last_known else 0.0)
+            run = (run or 0.0) + (min(step, MOST_STEP_PERIODS * 5) if last_known else 0.0)
             last_known = True
             if run >= (after if load.is_over else until):
                 is_busy, run, last_known = bool(load.is_over), None, False
