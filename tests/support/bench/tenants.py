@@ -28,7 +28,7 @@ _SCRAPE = "text/plain;version=0.0.4"
 
 _CAUSES = {
     "read": "a key is found by its digest, which costs the same however many there are",
-    "refused": "a refusal tells what is left, and for that what each workload uses is read first",
+    "refused": "a refusal tells what is left: all workloads are added up, and asked a few times a second",
     "taken": "beside its admission each job is told, and its actor started and ended, among the others",
     "own": "a tenant's scrape reads its own workloads alone, among everybody's",
     "all": "each workload has some thirty samples of its own, beside the devices' and the door's",
