@@ -102,6 +102,20 @@ async def test_a_machine_that_slept_through_a_keys_end_tells_its_stream_nothing_
         assert code(await agent.get("/commands"), 401) == "UNAUTHORIZED"
 
 
+async def test_a_key_that_was_seen_to_end_is_told_nothing_more_though_the_clock_is_set_back(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    async with open_door(tmp_path, clock=clock) as door:
+        agent, other = await door.sign_in(expires_seconds=3600), await door.sign_in("other")
+        async with agent.stream() as listener:
+            clock.advance(3_600_000)
+            assert code(await agent.get("/commands"), 401) == "UNAUTHORIZED"
+            clock.advance(-3_600_000)
+            await door.deploy(other)
+            assert await listener.next() is None
+
+
 @pytest.mark.parametrize("how", ["revoke", "revoke-agent"])
 async def test_a_stream_opened_as_its_key_closes_is_refused_or_ends(door: OpenDoor, how: str) -> None:
     """Whichever comes first, none stays open."""
