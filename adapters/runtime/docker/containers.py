@@ -14,6 +14,7 @@ from adapters.runtime.docker.client import DockerClient, Parameters
 from adapters.runtime.docker.ends import moment
 from adapters.runtime.docker.faults import BadAnswer, EngineError, EngineGone
 from adapters.runtime.docker.labels import INSTANCE, container_name, workload_of
+from adapters.runtime.docker.leftovers import end_leftovers
 from adapters.runtime.docker.lines import JsonLines
 
 REMOVAL_SECONDS: Final = 30.0
@@ -175,6 +176,19 @@ class Containers:
                 else:
                     return
         raise EngineError(500, "its removal does not come to an end")
+
+    async def end_leftovers(self, identity: str) -> None:
+        """End what runs on in a container that was never started by the engine's account, and is removed."""
+        if self.client.endpoint.socket is None:
+            return
+        kept = await trio.to_thread.run_sync(end_leftovers, identity)
+        if kept:
+            logger.error(
+                "the container engine was killed while it started %s, and knows nothing any more of what "
+                "runs in it: end that (sudo kill -9 %s)",
+                identity[:12],
+                " ".join(map(str, sorted(kept))),
+            )
 
     async def until_ended(self, identity: str) -> None:
         """Wait until a container does not run; returns at once when there is none."""

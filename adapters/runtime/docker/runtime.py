@@ -279,6 +279,8 @@ class DockerRuntime:
         found = await self._containers.look(workload)
         if found is not None:
             await self._containers.remove(found.id, even_if_running=found.is_fresh)
+            if found.is_fresh:
+                await self._containers.end_leftovers(found.id)
             self._own.discard(found.id)
             self._asked.pop(found.id, None)
         self._prepared.pop(workload, None)

@@ -172,6 +172,8 @@ class Starter:
             if error.status == 409:
                 raise RunsAlready from error
             raise
+        if left.is_fresh:
+            await self.containers.end_leftovers(left.id)
 
     async def _check_volumes(self, spec: WorkloadSpec, container: Container) -> None:
         """See that the engine made no folder on its disk for a box, whatever the image calls its volumes."""
@@ -229,6 +231,7 @@ class Starter:
         with trio.move_on_after(CLEAN_UP_SECONDS, shield=True):
             try:
                 await self.containers.remove(identity, even_if_running=True)
+                await self.containers.end_leftovers(identity)
             except (EngineError, EngineGone, BadAnswer) as fault:
                 logger.warning("a container that was not started is left for later: %s", fault)
 

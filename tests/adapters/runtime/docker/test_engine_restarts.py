@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ import trio.testing
 
 from adapters.runtime.port import Exit, NotEnded, RuntimeUnavailable, StartFailed, WorkloadSpec
 from tests.support.docker.bed import DockerBed
+from tests.support.docker.kernel import cgroup_processes
 from tests.support.docker.own import OwnEngine, open_own_engine
 from tests.support.puppeteer import until_gone
 from tests.support.runtimes import DockerWorld, docker_runtime, open_docker_world, until_up
@@ -199,6 +201,37 @@ async def test_an_engine_killed_at_any_moment_of_a_start_leaves_one_container(do
             await world.runtime.stop(workload, grace_seconds=0)
             await world.runtime.discard(workload)
         assert engine.containers() == []
+
+
+async def test_an_engine_killed_as_a_container_begins_leaves_nothing_running(
+    docker_bed: DockerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The test's engine may run among numbers of its own: its containers are in groups all the same.
+    monkeypatch.setattr("adapters.runtime.docker.groups.are_the_machines", lambda proc: True)
+    async with own(docker_bed, LIVES_ON, patience=20) as (engine, world):
+        for number in range(5):
+            spec = world.job("sleep", "999", workload=f"job-{number}")
+            with trio.fail_after(HANG):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_start, world, spec)
+                    while not any(map(is_program, cgroup_processes(engine.cgroup))):
+                        await trio.lowlevel.checkpoint()
+                    # Now and then this is before the engine has written down that it runs.
+                    await do(engine.kill)
+                    await do(engine.start)
+                await world.runtime.start(spec)
+                await world.runtime.stop(spec.workload, grace_seconds=0)
+                await world.runtime.discard(spec.workload)
+
+                for pid in cgroup_processes(engine.cgroup):
+                    await until_gone(pid)
+
+
+def is_program(pid: int) -> bool:
+    """Whether a process is what a container runs, and no part of its making."""
+    with suppress(OSError):
+        return b"docker-init" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 async def _start(world: DockerWorld, spec: WorkloadSpec) -> None:
