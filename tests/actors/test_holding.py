@@ -181,6 +181,30 @@ async def test_a_newer_hold_stands_whatever_becomes_of_the_older(tmp_path: Path)
         assert [h.id for h in await release(house.house, identifier=newer.id)] == [newer.id]
 
 
+async def test_no_teller_of_an_older_hold_ends_the_newer_one(tmp_path: Path) -> None:
+    async with household(tmp_path) as (house, _):
+        (older,) = await take(house, "gpu-0")
+        (newer,) = await take(house, "gpu-0")
+        worker = house.house.workers.spawn(release_spec(house.house, older, "ended"))
+        with trio.fail_after(HANG):
+            await worker.wait_ended()
+        assert house.store.world.holds.on(CARD.uuid) == newer
+        assert [kind for kind, *_ in await told(house)] == ["DeviceHeldV1", "DeviceHeldV1"]
+
+
+async def test_a_hold_whose_time_has_passed_is_not_said_to_be_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the keeper has told that it is over."""
+    monkeypatch.setattr(holding, "PERIOD_SECONDS", HANG)
+    async with household(tmp_path) as (house, _):
+        await take(house, until_ms=house.clock.now_ms() + 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        house.clock.advance(1000)
+        assert await release(house.house) == ()
+        assert {cause for *_, cause in await told(house)} == {None}
+
+
 async def test_a_release_is_told_once_however_often_it_is_begun(tmp_path: Path) -> None:
     """A teller that crashed behind its fact is started again, and another look may begin one as well."""
     async with household(tmp_path) as (house, _):

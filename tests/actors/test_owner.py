@@ -14,11 +14,12 @@ from actors.available import available_now
 from actors.house import House
 from actors.kernel.mailbox import Mailbox
 from actors.kernel.workers import Workers
+from actors.looks import CardUse
 from actors.messages.commands import Accepted, DeployModel
 from actors.messages.envelope import EnvelopeEncoder
-from actors.owner import UNKNOWN_SECONDS, OwnersWatch
+from actors.owner import UNKNOWN_SECONDS, OwnersWatch, _load
 from actors.reports import Machine, hardware_state
-from actors.rules.busy import Thresholds
+from actors.rules.busy import Load, Thresholds
 from actors.rules.refusal import Refusal
 from actors.store import Store
 from adapters.clock.fake import FakeClock
@@ -293,6 +294,23 @@ async def test_what_is_unknown_for_a_moment_is_not_said(
     watched.gpu.delay_driver()
     await watched.reads(3)
     assert [record for record in caplog.records if record.name.startswith("best_peer")] == []
+
+
+async def test_what_is_unknown_again_after_it_was_known_is_said_again(
+    watched: Watched, caplog: pytest.LogCaptureFixture, mock_clock: MockClock
+) -> None:
+    for _ in range(2):
+        watched.gpu.delay_driver()
+        await watched.reads(50)
+        watched.gpu.bring_back()
+        await watched.reads(2)
+    said = [record.getMessage() for record in caplog.records if FIRST.uuid in record.getMessage()]
+    assert len(said) == 2
+
+
+def test_who_uses_the_card_for_certain_does_so_whatever_else_is_not_to_be_told() -> None:
+    unsure = DeviceProcess(7, 8 * GIB, "compute")
+    assert _load(CardUse((), (GAME,), (unsure,), (), frozenset()), THRESHOLDS) == Load(True, "memory")
 
 
 async def test_what_it_learned_outlives_its_own_restart(

@@ -12,6 +12,8 @@ import trio
 from actors.attribution import attribution
 from actors.house import Bounds
 from actors.kernel.child import Backoff
+from actors.looks import CardUse, Seen
+from actors.release import _still
 from adapters.gpu.fake import GIB, FakeGpu, cpu_device, cuda_device
 from adapters.gpu.port import DeviceProcess, Program
 from tests.support.breaks import Breaks
@@ -269,11 +271,43 @@ async def test_a_peer_that_ends_while_it_waits_for_the_card_waits_for_it_again(t
         assert house.store.world.promised == {}
 
 
-async def test_small_moves_of_what_no_program_holds_are_nobodys(tmp_path: Path) -> None:
+async def test_a_process_that_has_ended_holds_its_memory_while_the_driver_lists_it(tmp_path: Path) -> None:
+    async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
+        name = await job_on_card(house)
+        house.gpu.ended.add(7)
+        house.runtime.end(name, 0)
+        await looks(house)
+        assert house.store.world.promised == {CARD.uuid: 5 * GIB}
+        empty(house)
+        assert "memory_note" not in (await house.told("JobFinished"))["data"]
+
+
+def test_a_process_that_outlived_its_workload_is_known_by_its_start_whosever_it_seems() -> None:
+    program = Program(5, "left behind")
+    left = attrs.evolve(OWN, program=program)
+    seen = Seen(frozenset({(7, program)}), 4 * GIB, 0)
+    others = CardUse((), (left,), (), (), frozenset(), 0)
+    assert _still("job-1", seen, others) == "its driver lists its processes still"
+    stranger = attrs.evolve(left, program=Program(6, "a stranger"))
+    assert _still("job-1", seen, attrs.evolve(others, others=(stranger,))) is None
+
+
+async def test_what_was_never_started_waits_for_no_card(tmp_path: Path) -> None:
+    async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
+        key = await house.key()
+        _, name = await house.job_in(key, "pulling", memory_bytes=GIB)
+        house.gpu.lose_driver()
+        await house.stop_job(key, name)
+        assert "memory_note" not in (await house.told("JobStopped"))["data"]
+
+
+@pytest.mark.parametrize("size", [200 * MIB, 1000 * MIB])
+async def test_small_moves_of_what_no_program_holds_are_nobodys(tmp_path: Path, size: int) -> None:
+    """Small beside what it held: a quarter of that."""
     async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
         name = await job_on_card(house)
         house.gpu.hold(CARD.uuid)
-        house.gpu.put(attrs.evolve(CARD, memory_free_bytes=FREE - 200 * MIB))
+        house.gpu.put(attrs.evolve(CARD, memory_free_bytes=FREE - size))
         house.runtime.end(name, 0)
         assert "memory_note" not in (await house.told("JobFinished"))["data"]
 

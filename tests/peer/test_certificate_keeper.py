@@ -21,6 +21,7 @@ from actors.kernel.mailbox import Mailbox, MailboxFull
 from adapters.clock.fake import FakeClock
 from peer.certificates import (
     LOOK_SECONDS,
+    MAX_PEM,
     CertificateKeeper,
     CertificateUnusable,
     OperatorFiles,
@@ -251,6 +252,24 @@ async def test_files_of_the_operators_own_are_taken_when_they_change(
         await kept.look()
     [line] = lines(caplog, logging.INFO)
     assert line.startswith(f"serving with the certificate that is now in {tmp_path}/chain.pem, to ")
+
+
+def test_a_file_that_was_written_over_with_its_old_times_and_size_is_a_change(tmp_path: Path) -> None:
+    """As a copy does that keeps the times."""
+    files = put(tmp_path, trustme.CA())
+    shown = files.load(NOW)
+    before = files.key.stat()
+    files.key.write_bytes(files.key.read_bytes())
+    os.utime(files.key, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert files.newer(shown, NOW) is not None
+
+
+def test_no_more_of_a_file_is_read_than_a_chain_may_be_long(tmp_path: Path) -> None:
+    files = put(tmp_path, trustme.CA())
+    filled = b"#" * (MAX_PEM - 1) + b"\n" + files.certificate.read_bytes()
+    files.certificate.write_bytes(filled)
+    with pytest.raises(CertificateUnusable, match="no certificate in its first"):
+        files.load(NOW)
 
 
 async def test_a_link_that_names_another_file_is_a_change(tmp_path: Path) -> None:

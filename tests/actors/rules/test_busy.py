@@ -67,6 +67,8 @@ def test_a_desktop_alone_is_under_however_much_of_the_card_it_uses() -> None:
     assert load_of(desktop, THRESHOLDS) == UNDER
     light_game = program(1.2, 0.9, "graphics", pid=9)
     assert load_of([*desktop, light_game], THRESHOLDS) == Load(True, "utilisation")
+    lightest = program(1.0, 0.9, "graphics", pid=9)
+    assert load_of([*desktop, lightest], THRESHOLDS) == Load(True, "utilisation"), "half the threshold"
 
 
 def test_where_no_programs_utilisation_is_told_memory_alone_decides() -> None:
