@@ -502,6 +502,28 @@ async def test_the_same_act_sent_twice_at_once_is_one_and_answered_twice(tmp_pat
         assert len(await told(house)) == 2
 
 
+async def test_an_act_that_was_told_while_the_same_one_read_the_devices_is_one(tmp_path: Path) -> None:
+    class Gated(FakeGpu):
+        gate: trio.Event | None = None
+
+        async def devices(self) -> tuple[Device, ...]:
+            if (gate := self.gate) is not None:
+                await gate.wait()
+            return await super().devices()
+
+    gpu = Gated((CARD, cpu_device()))
+    async with household(tmp_path, gpu=gpu) as (house, _):
+        act = wanted("gpu-0")
+        opening = gpu.gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hold, house.house, act)
+            await trio.testing.wait_all_tasks_blocked()
+            gpu.gate = None
+            await hold(house.house, act)
+            opening.set()
+        assert len(await told(house)) == 1
+
+
 async def test_a_machine_taken_back_is_rid_of_what_runs_on_a_card_that_is_not_listed(tmp_path: Path) -> None:
     gpu = machine()
     async with household(tmp_path, gpu=gpu) as (house, key):
