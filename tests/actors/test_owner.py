@@ -284,6 +284,20 @@ async def test_that_a_workloads_programs_are_not_known_is_said_whoever_else_is_t
     assert [message.split(" has not been known")[0] for message in said] == [f"what runs on {FIRST.uuid}"]
 
 
+async def test_it_reads_as_often_as_it_is_told_to(
+    made: Callable[..., Watched], nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    watched = made()
+    seldom = attrs.evolve(THRESHOLDS, period_seconds=20.0)
+    nursery.start_soon(OwnersWatch(watched.house, seldom).run, Mailbox[object](0))
+    await watched.reads(1)
+    before = watched.gpu.reads
+    await watched.reads(2)
+    assert watched.gpu.reads == before
+    await watched.reads(1)
+    assert watched.gpu.reads > before
+
+
 async def test_what_is_unknown_for_a_moment_is_not_said(
     watched: Watched, caplog: pytest.LogCaptureFixture, mock_clock: MockClock
 ) -> None:
