@@ -60,7 +60,7 @@ class Watched:
 
     async def ended(self) -> None:
         """Wait until the program itself is dead; it is not reaped by that."""
-        handle = _descriptor(self.identity)
+        handle = _descriptor(self.identity, is_sure=self._is_own())
         if handle is None:
             while is_running(self.identity):  # noqa: ASYNC110 - the kernel tells nobody
                 await trio.sleep(POLL_SECONDS)
@@ -96,20 +96,29 @@ class Watched:
 
     def _session(self) -> int | None:
         """The session it leads, while that number is surely its own."""
-        own = not self.adopted and not self._reaped
-        return self.identity.pid if own or is_running(self.identity) else None
+        return self.identity.pid if self._is_own() or is_running(self.identity) else None
+
+    def _is_own(self) -> bool:
+        """Whether its number is that of a child of ours that was not reaped."""
+        return not self.adopted and not self._reaped
 
 
-def _descriptor(identity: Identity) -> int | None:
-    """A descriptor that becomes readable at the process's end; None where there is none, or it has ended."""
+def _descriptor(identity: Identity, *, is_sure: bool) -> int | None:
+    """A descriptor that becomes readable at the process's end; None where there is none, or it has ended.
+
+    Args:
+        identity: the process.
+        is_sure: its number can be no other's. The end of the last of its threads is then waited for: a killed
+            program's first is often gone before the others, and until then it has no exit code.
+    """
     if not hasattr(os, "pidfd_open"):
         return None
     try:
         handle = os.pidfd_open(identity.pid)
     except OSError:
         return None
-    # Only now is it certain whose descriptor it is. A zombie's is readable, and a zombie is not running.
-    if is_running(identity):
+    # Only now is it certain whose descriptor it is.
+    if is_sure or is_running(identity):
         return handle
     os.close(handle)
     return None

@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from adapters.runtime import process
 from adapters.runtime.oom import OomKills
@@ -141,6 +142,41 @@ async def test_a_dead_program_that_nobody_waited_for_is_not_running(runtime: Pro
     assert await runtime.running() == ()
     second = await runtime.start(puppet())
     assert second.base_url != handle.base_url
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, os, platform, sys, threading
+
+def end_when_told():
+    open(sys.argv[1]).close()
+    os._exit(7)
+
+threading.Thread(target=end_when_told).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+async def test_a_program_has_ended_when_its_last_thread_has(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    """The first thread of a program that is killed is often gone before the others: its code was unknown."""
+    fifo = tmp_path / "end"
+    os.mkfifo(fifo)
+    runtime.look_seconds = 60  # so that who waits does nothing else
+    await runtime.start(running((sys.executable, "-c", FIRST_THREAD_ENDS, str(fifo))))
+    record = read_record(tmp_path / "workloads" / "dep-1")
+    assert record is not None
+    await until_gone(record.identity.pid)
+    ends: list[Exit] = []
+
+    async def wait() -> None:
+        ends.append(await runtime.wait("dep-1"))
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            await trio.to_thread.run_sync(fifo.write_text, "")
+
+    assert [end.code for end in ends] == [7]
 
 
 @pytest.mark.parametrize("number", [signal.SIGILL, signal.SIGTERM, signal.SIGKILL])
