@@ -58,6 +58,14 @@ _TABLE: Final = (
         code="NO_ROOM",
     ),
     _Known(
+        # The kernel mounts an overlay whose own folder it cannot make read-only, and says nothing; the engine
+        # then misses that folder.
+        r"chown \S+/work/work: no such file or directory",
+        "the disk of the container engine takes no more folders: it is full, or was mounted read-only",
+        "free room on the engine's disk: docker system df says what fills it",
+        code="NO_ROOM",
+    ),
+    _Known(
         r"could not select device driver|unknown or invalid runtime name: nvidia|unresolvable CDI devices",
         "the container engine cannot hand over the card: it knows no NVIDIA container toolkit",
         CONFIGURE_TOOLKIT,

@@ -78,6 +78,11 @@ TOO_OLD = "requirement error: unsatisfied condition: cuda>=13.0, please update y
             "NO_ROOM",
             "docker system df",
         ),
+        (
+            "chown /var/lib/docker/overlay2/1/work/work: no such file or directory",
+            "NO_ROOM",
+            "docker system df",
+        ),
         ("write /var/lib/docker/x: disk quota exceeded", "NO_ROOM", "docker system df"),
         (
             f"{MOUNT}not a directory: unknown: Are you trying to mount a directory onto a file?",
