@@ -13,11 +13,13 @@ def check_deployment(key: Key, holding: Holding, memory_bytes: int) -> None:
     """
     most = key.grant.deployments
     if most is not None and len(holding.deployments) >= most:
+        remedy = (
+            "undeploy one first" if holding.deployments else "ask the owner of the machine for a key that may"
+        )
         raise Refusal(
             "DEPLOYMENTS_EXCEEDED",
             f"this key may run {most} {'deployment' if most == 1 else 'deployments'} at once and runs "
-            f"{len(holding.deployments)}; "
-            "undeploy one first",
+            f"{len(holding.deployments)}; {remedy}",
             held=len(holding.deployments),
             limit=most,
         )
@@ -34,10 +36,15 @@ def check_job(key: Key, holding: Holding, memory_bytes: int | None) -> None:
     """
     most = key.grant.jobs
     if most is not None and len(holding.jobs) >= most:
+        remedy = (
+            "wait for one to end, or stop one"
+            if holding.jobs
+            else "ask the owner of the machine for a key that may"
+        )
+        kind = "job" if most == 1 else "jobs"
         raise Refusal(
             "JOBS_EXCEEDED",
-            f"this key may run {most} {'job' if most == 1 else 'jobs'} at once and runs {len(holding.jobs)}; "
-            "wait for one to end, or stop one",
+            f"this key may run {most} {kind} at once and runs {len(holding.jobs)}; {remedy}",
             held=len(holding.jobs),
             limit=most,
         )

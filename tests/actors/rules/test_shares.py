@@ -108,3 +108,12 @@ def test_one_of_a_kind_is_told_as_one() -> None:
         check_deployment(limited, Holding(1, {"a"}), 1)
     with pytest.raises(Refusal, match="may run 1 job at once and runs 1;"):
         check_job(limited, Holding(1, set(), {"j"}), 1)
+
+
+def test_a_key_that_may_none_is_sent_to_its_approver() -> None:
+    limited = key(deployments=0, jobs=0)
+    for check in (check_deployment, check_job):
+        with pytest.raises(
+            Refusal, match="at once and runs 0; ask the owner of the machine for a key that may"
+        ):
+            check(limited, Holding(), 1)
