@@ -158,7 +158,14 @@ class View:
             say(f"{unread} lines of the log are no events and are left out")
         elif not self.shown:
             if self.wanted == Wanted():
-                say(f"Nothing was told yet in {self.files.data}.")
+                data = self.files.data
+                if data.exists():
+                    say(f"Nothing was told yet in {data}.")
+                else:  # a mistyped BEST_PEER_DATA, or a peer that was never started
+                    say(
+                        f"Nothing was told yet: there is no {data}. "
+                        "The first start makes it; BEST_PEER_DATA names another."
+                    )
             else:
                 say(f"No such event in {self.files.data}; best-peer events shows all there are.")
 

@@ -68,8 +68,8 @@ def _show(answer: Json) -> None:
         how = "" if waiting else " An agent that signs in shows a code: best-peer approve CODE."
         print(f"Nobody is let in.{how}")
     if ended:
-        verb = "key has" if ended == 1 else "keys have"
-        print(f"{ended} more {verb} ended, and nothing of it runs: best-peer keys --all.")
+        verb, whose = ("key has", "it") if ended == 1 else ("keys have", "them")
+        print(f"{ended} more {verb} ended, and nothing of {whose} runs: best-peer keys --all.")
 
 
 def _waiting(waiting: Json) -> None:

@@ -205,7 +205,10 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
     ("models", "add"): Manual(
         examples=(
             ("best-peer models add ~/Downloads/model.gguf", "Copy a file in."),
-            ("best-peer models add model.gguf --name small --size 98M", "Under a name, of a size."),
+            (
+                "best-peer models add model.gguf --name small --size 98362432",
+                "Under a name, of a size in bytes.",
+            ),
         ),
         exits=(
             ("0", "Done; also where that very model is there already."),

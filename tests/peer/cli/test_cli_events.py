@@ -261,10 +261,20 @@ def test_a_file_of_a_day_before_is_not_even_opened(data: Path, cli: Callable[...
     assert ids(cli("events", "--json", "--since", "2026-10-19T00:00:00Z")) == ["evt-1"]
 
 
-def test_empty_states_are_words_on_stderr(data: Path, cli: Callable[..., Ran]) -> None:
+def test_a_data_folder_that_is_not_there_is_said_to_be(
+    data: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Ran]
+) -> None:
+    monkeypatch.setenv("BEST_PEER_DATA", str(data / "mistyped"))
     ran = cli("events")
     assert (ran.code, ran.out) == (0, "")
-    assert f"Nothing was told yet in {data}" in ran.line
+    assert f"there is no {data / 'mistyped'}." in ran.line
+
+
+def test_empty_states_are_words_on_stderr(data: Path, cli: Callable[..., Ran]) -> None:
+    data.mkdir()
+    ran = cli("events")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.line.endswith(f"Nothing was told yet in {data}.")
     tell(data, line(STARTED))
     ran = cli("events", "--correlation", "other", "--json")
     assert (ran.code, ran.out) == (0, "")

@@ -221,7 +221,7 @@ def test_nobody_says_what_to_do_and_how_many_have_ended(door: FakeDoor, cli: Cal
     assert told(door, cli, more_ended=1)[1:] == [
         "1 more key has ended, and nothing of it runs: best-peer keys --all."
     ]
-    assert "2 more keys have ended" in told(door, cli, key(), more_ended=2)[-1]
+    assert "2 more keys have ended, and nothing of them runs" in told(door, cli, key(), more_ended=2)[-1]
 
 
 @pytest.mark.parametrize(
