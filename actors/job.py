@@ -57,6 +57,7 @@ def job_ended(stop: Accepted) -> Fact:
 class JobActor(WorkloadActor[Job]):
     """One job from its acceptance to its end."""
 
+    # `job` is the base class's third parameter by name; a failed job says the same whichever it was.
     def _given_up(self, job: Job, crash: BaseException, note: str | UnsetType) -> e.Event:  # noqa: ARG002
         reason = f"this peer's own part of it kept failing: {named(crash)}"
         fix = "run the job again; the owner of the machine finds why in its log"
