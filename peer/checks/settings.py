@@ -33,15 +33,22 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, tuple[Line, ...]]:
         environ: the environment to read.
     """
     left, lines = dict(environ), []
+    refused: set[str] = set()
     for _ in range(MAX_TRIES):
         try:
             settings = Settings.read(left)
         except SettingsError as error:
+            taken: set[str] = set()
             for each in error.problems:
-                what, _, fix = str(each).rpartition("; ")
-                lines.append(problem(SETTINGS, what, fix))
-                for name in {each.variable, *each.involves}:
+                rests_on = {each.variable, *each.involves}
+                # It may be wrong only since another value was taken away: that one is mended first.
+                if refused.isdisjoint(rests_on):
+                    what, _, fix = str(each).rpartition("; ")
+                    lines.append(problem(SETTINGS, what, fix))
+                taken |= rests_on & left.keys()
+                for name in rests_on:
                     left.pop(name, None)
+            refused |= taken
         else:
             return settings, (*lines, *_judge(settings, environ, is_good=not lines))
     # Only what the machine itself lacks is left, a home for instance.

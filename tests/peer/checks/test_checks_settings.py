@@ -36,6 +36,21 @@ def test_a_conflict_that_stands_behind_another_is_told_too() -> None:
     assert len(lines) == 2
 
 
+@pytest.mark.parametrize("wrong", ["BEST_PEER_TLS_CERT", "BEST_PEER_TLS_KEY"])
+def test_what_only_follows_from_a_wrong_file_is_no_second_problem(tmp_path: Path, wrong: str) -> None:
+    """The other of the two is set, and so is this one: nobody is to be told that it is not."""
+    there = tmp_path / "there.pem"
+    there.write_text("x")
+    pair = {"BEST_PEER_TLS_CERT": str(there), "BEST_PEER_TLS_KEY": str(there), wrong: "/none/x.pem"}
+    _, (line,) = read({**HOME, "BEST_PEER_ENDPOINT": "https://peer.example", **pair})
+    assert (line.state, line.what.partition(" is refused")[0]) == ("problem", f"{wrong}=/none/x.pem")
+
+
+def test_what_only_follows_from_a_wrong_address_is_no_second_problem() -> None:
+    _, (line,) = read({**HOME, "BEST_PEER_LISTEN": "0.0.0.0:7777", "BEST_PEER_ENDPOINT": "https//peer"})
+    assert "BEST_PEER_ENDPOINT=https//peer is refused" in line.what
+
+
 def test_unknown_names_and_cleartext_are_warnings() -> None:
     _, lines = read(
         {
