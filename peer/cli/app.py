@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from cyclopts import App, CycloptsError, Group, UnusedCliTokensError
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
+from cyclopts.exceptions import CoercionError, MissingArgumentError, UnknownOptionError
 from cyclopts.help import DefaultFormatter, PanelSpec
 from rich.box import Box
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 DISTRIBUTION: Final = "best-peer"
 MAX_WIDTH: Final = 100
+
+MAX_VALUE: Final = 40
+"""Characters of a refused value that are shown."""
 
 _HELP: Final = """\
 Puts this machine and its accelerators behind a Behavioral State Protocol door.
@@ -79,7 +82,11 @@ def _help(app: App, words: list[str]) -> None:
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
     console = app.console
     console.width = width
-    app.help_print(chain, console=console)
+    with console.capture() as captured:
+        app.help_print(chain, console=console)
+    # The columns of the parser's help are filled up to the terminal's edge.
+    for line in captured.get().splitlines():
+        print(line.rstrip())
     print(manual_text(chain, width), end="")
     if not chain:
         title = textwrap.fill(_SETTINGS, width, initial_indent=INDENT, subsequent_indent=INDENT)
@@ -94,6 +101,8 @@ def make_app() -> App:
         help_format="markdown",
         help_formatter=DefaultFormatter(panel_spec=PanelSpec(box=_NO_LINES, padding=(0, 0, 0, 2))),
         group_parameters=Group("Options"),
+        # It serves without a command, so that may be left out.
+        usage="Usage: best-peer [COMMAND]",
         version=f"best-peer {version(DISTRIBUTION)}",
         default_command=serve,
         # What goes wrong is told in one line by `outcome.carry_out`, for every command alike.
@@ -110,6 +119,7 @@ def make_app() -> App:
     of_models = App(
         name="models",
         help="List the models that this peer may serve, bring one in, or remove one.",
+        usage="Usage: best-peer models [COMMAND] [OPTIONS]",
         default_command=models.list_models,
         group_parameters=Group("Options"),
     )
@@ -134,6 +144,10 @@ def _words(app: App, error: CycloptsError) -> str:
             what = f"{safe(option, 60)} is no option here{_near(option, known)}"
         case MissingArgumentError(argument=argument) if argument is not None:
             what = f"{error.keyword} needs a value" if error.keyword else f"{argument.name} is missing"
+        case CoercionError(token=token) if token is not None and token.keyword:
+            expected = "expected no value" if error.msg is None else error.msg
+            value = safe(token.value, MAX_VALUE) or "''"
+            what = f"{token.keyword} {value} is refused: {expected}"
         case _:
             error.verbose = False
             what = str(error).rstrip(".")

@@ -102,7 +102,7 @@ def _body(
         try:
             body["until"] = moment_text(until)
         except ValueError as error:
-            raise Refused(f"--until: {error}") from None
+            raise Refused(f"--until {safe(until, 40)} is refused: {error}") from None
     try:  # the door's own rules, before anything is said
         if until is not None:
             check_until(time_ms(body["until"]), round(time.time() * 1000))

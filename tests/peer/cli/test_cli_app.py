@@ -57,6 +57,15 @@ def test_every_command_has_help_with_words_for_each_option(cli: Callable[..., Ra
         for option in options:
             assert re.search(rf"^ +{option}( [A-Z|,]+)? +[A-Z]", ran.out, re.MULTILINE), (chain, option)
         assert max(map(len, ran.out.splitlines())) <= 80
+        assert [line for line in ran.out.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("chain", [(), ("models",)])
+def test_usage_says_that_a_command_may_be_left_out(cli: Callable[..., Ran], chain: tuple[str, ...]) -> None:
+    usage = " ".join(("Usage: best-peer", *chain, "[COMMAND]"))
+    ran = cli(*chain, "--help")
+    assert ran.out.splitlines()[0].startswith(usage)
+    assert ran.out == "\n".join(map(str.rstrip, ran.out.split("\n")))
 
 
 def test_the_reference_names_every_command_and_option() -> None:
@@ -92,6 +101,15 @@ def test_the_version_is_the_installed_one(cli: Callable[..., Ran]) -> None:
         (["models", "add"], "SOURCE is missing; best-peer models add --help"),
         (["events", "--since"], "--since needs a value"),
         (["nonsense\x1b[2J"], r"nonsense\x1b[2J is no command"),
+        (["approve", "C", "--memory", "4X"], "--memory 4X is refused: expected bytes, or a number with"),
+        (["approve", "C", "--memory="], "--memory '' is refused: expected bytes"),
+        (["approve", "C", "--expires", "so\x1b[2Jon"], r"--expires so\x1b[2Jon is refused: expected seconds"),
+        (
+            ["hold", "--while", "9" * 500],
+            f"--while {'9' * 40}...(500 characters) is refused: expected the nu",
+        ),
+        (["hold", "--until", "noon"], "--until noon is refused: expected a time such as"),
+        (["status", "--json=maybe"], "--json maybe is refused: expected no value; best-peer status --help"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line(

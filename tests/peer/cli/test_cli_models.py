@@ -150,7 +150,7 @@ def test_a_model_that_cannot_hold_a_conversation_is_added_with_a_word(
         ("{model}", ("--sha256", "zz"), "64 hex digits"),
         ("{model}", ("--size", "7"), "it was to have 7"),
         ("{model}", ("--name", "../up"), "cannot be called"),
-        ("{model}", ("--size", "x"), "--size: expected bytes"),
+        ("{model}", ("--size", "x"), "--size x is refused: expected bytes"),
         ("./none.gguf", (), "there is no file ./none.gguf"),
         ("none.whl", (), "there is no file none.whl"),
         ("no-such-distribution", (), "no installed package no-such-distribution"),
