@@ -39,9 +39,10 @@ def driver_lines(driver: Any) -> list[tuple[str, str]]:
 
 
 def devices_table(devices: list[Json]) -> None:
-    """The devices, and why those that cannot be used cannot."""
+    """The devices, and why those that cannot be used cannot; a blank line before each table."""
     from peer.cli.tables import Column, table
 
+    print()
     table(
         "Devices",
         [
@@ -69,6 +70,7 @@ def devices_table(devices: list[Json]) -> None:
     )
     reasons = [(d, d["condition_reason"]) for d in devices if "condition_reason" in d]
     if reasons:
+        print()
         table(
             "Not to be used",
             [Column("Device"), Column("Why", gives=True, least=20, most=MAX_SENTENCE)],
@@ -84,6 +86,7 @@ def programs_table(cards: list[Json], devices: list[Json]) -> None:
     if not cards:
         return
     names = {str(device.get("uuid")): str(device.get("id", UNKNOWN)) for device in devices}
+    print()
     table(
         "Programs on the cards",
         [

@@ -67,15 +67,15 @@ def say_released(released: Sequence[Json], holds: Sequence[Json]) -> None:
 
 
 def show_used(used: Any, devices: Sequence[Json]) -> None:
-    """The cards that take no work since others than the peer use them, a line each."""
+    """The cards that take no work since others than the peer use them, a line each, after a blank one."""
     ids = {str(each.get("uuid")): str(each.get("id")) for each in devices}
     reasons = used.items() if isinstance(used, dict) else ()
+    if reasons:
+        print()
     for card, why in reasons:
         what = USED_BY.get(str(why), safe(why, 40))
         device = safe(ids.get(str(card), card), 64)
         print(f"{device} takes no new work: programs that are not the peer's {what}.")
-    if reasons:
-        print()
 
 
 def show_holds(holds: Sequence[Json], affected: Any) -> None:
@@ -84,6 +84,7 @@ def show_holds(holds: Sequence[Json], affected: Any) -> None:
 
     if not holds:
         return
+    print()
     table(
         "Held by you",
         [
@@ -106,13 +107,15 @@ def show_holds(holds: Sequence[Json], affected: Any) -> None:
     if affected is None:
         return
     work = dicts(affected)
+    print()
+    if not work:
+        print("Nothing runs on them.")
     ending = [each for each in work if each.get("ends")]
     staying = [each for each in work if not each.get("ends")]
     for words, some in (("Of what runs on them, this ends:", ending), ("This runs on:", staying)):
         if some:
             print(words)
             _show_work(some, "all are listed below")
-    print("" if work else "Nothing runs on them.\n")
 
 
 def until_words(held: Sequence[Json]) -> str:

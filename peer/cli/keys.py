@@ -53,17 +53,21 @@ def keys(
 
 
 def _show(answer: Json) -> None:
-    waiting = dicts(answer.get("waiting"))
-    for each in waiting:
-        _waiting(each)
-    found = dicts(answer.get("keys"))
+    waiting, found = dicts(answer.get("waiting")), dicts(answer.get("keys"))
     now, began = _moment(answer, "now_ms"), _moment(answer, "began_ms")
-    for key in found:
+    for number, each in enumerate(waiting):
+        if number:
+            print()
+        _waiting(each)
+    for number, key in enumerate(found, len(waiting)):
+        if number:
+            print()
         print(f"{safe(key.get('name'))}  {safe(key.get('holder'))}")
         pairs(_lines(key, now, began))
-        print()
     more = answer.get("more_ended")
     ended = more if isinstance(more, int) else 0
+    if (waiting or found) and (ended or not found):
+        print()
     if not found:
         how = "" if waiting else " An agent that signs in shows a code: best-peer approve CODE."
         print(f"Nobody is let in.{how}")
@@ -81,7 +85,6 @@ def _waiting(waiting: Json) -> None:
         print(f"  best-peer revoke {safe(waiting.get('name'))} takes that back.")
     else:
         print(f"  best-peer approve {code} lets it in, best-peer deny {code} turns it away.")
-    print()
 
 
 def _lines(key: Json, now: int, began: int) -> Iterator[tuple[str, str]]:

@@ -250,11 +250,12 @@ def _show(path: Path, rows: list[Row]) -> None:
         ),
         "None yet. best-peer models add PATH brings in a GGUF file, or one from a Python package.",
     )
+    below = [f"{safe(row.name)} cannot be deployed: {_problem(row)}." for row in rows if row.problem]
     if any(row.least_memory_bytes is not None for row in rows):
-        print("More memory than the least gives a deployment more context, and then more prompts at once.")
-    for row in rows:
-        if row.problem is not None:
-            print(f"{safe(row.name)} cannot be deployed: {_problem(row)}.")
+        more = "More memory than the least gives a deployment more context, and then more prompts at once."
+        below.insert(0, more)
+    if below:
+        print("", *below, sep="\n")
 
 
 def _problem(row: Row) -> str:

@@ -56,7 +56,6 @@ def _show(answer: Json) -> None:
         ],
         most=MAX_SENTENCE,
     )
-    print()
     devices = dicts(answer.get("devices"))
     devices_table(devices)
     programs_table(dicts(answer.get("cards")), devices)
@@ -102,6 +101,7 @@ def _engine(engine: Json, here: set[str]) -> tuple[str, str]:
 def _deployments(deployments: list[Json], names: Mapping[str, str]) -> None:
     from peer.cli.tables import Column, table
 
+    print()
     table(
         "Deployments",
         [
@@ -132,6 +132,7 @@ def _deployments(deployments: list[Json], names: Mapping[str, str]) -> None:
 def _jobs(jobs: list[Json], names: Mapping[str, str]) -> None:
     from peer.cli.tables import Column, table
 
+    print()
     table(
         "Jobs",
         [
@@ -163,6 +164,7 @@ def _keys(keys: list[Json]) -> None:
     from peer.cli.tables import Column, table
 
     shown = [key for key in keys if key.get("state") == "open" or key.get("deployments") or key.get("jobs")]
+    print()
     table(
         "Keys",
         [
@@ -188,7 +190,7 @@ def _keys(keys: list[Json]) -> None:
     )
     if ended := len(keys) - len(shown):
         verb = "key has" if ended == 1 else "keys have"
-        print(f"{ended} more {verb} ended; best-peer keys --all shows all.")
+        print(f"\n{ended} more {verb} ended; best-peer keys --all shows all.")
 
 
 def _state(key: Json) -> str:

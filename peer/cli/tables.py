@@ -12,6 +12,7 @@ import attrs
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,8 @@ from peer.cli.show import MAX_TEXT, is_terminal, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import ConsoleOptions
 
 PLAIN_WIDTH: Final = 10_000
 """Columns where no terminal says how many: as good as none, so that nothing is cut for a program."""
@@ -48,7 +51,7 @@ class Column:
 
 
 def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], otherwise: str) -> None:
-    """Print a table to stdout, or a sentence where it would be empty.
+    """Print a table to stdout, or a sentence where it would be empty. No line of it ends in blanks.
 
     Args:
         title: stands above it.
@@ -61,12 +64,10 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], 
     console.print(Text(title, style="bold"))
     if not filled:
         console.print(Text(f"  {otherwise}"))
-        console.print()
         return
     plain = not console.is_terminal
     if _would_cut(columns, filled, console.width):
         console.print("\n".join(_blocks(columns, filled, console.width)), soft_wrap=True)
-        console.print()
         return
     drawn = Table(
         box=None if plain else SIMPLE_HEAD,
@@ -85,8 +86,24 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], 
         )
     for row in filled:
         drawn.add_row(*map(Text, row))
-    console.print(drawn)
-    console.print()
+    console.print(_Trimmed(drawn))
+
+
+@attrs.frozen
+class _Trimmed:
+    """What rich draws, less the blanks that it fills each line up with: they would be copied and compared."""
+
+    drawn: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for line in console.render_lines(self.drawn, options, pad=False):
+            while line and not line[-1].text.rstrip():
+                line.pop()
+            if line:
+                last = line.pop()
+                line.append(Segment(last.text.rstrip(), last.style))
+            yield from line
+            yield Segment.line()
 
 
 def _would_cut(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> bool:

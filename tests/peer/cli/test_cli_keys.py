@@ -94,7 +94,6 @@ def test_a_key_is_told_in_words(door: FakeDoor, cli: Callable[..., Ran]) -> None
         "  may    deploy, prompt",
         "  holds  1 GiB of 40 GiB; 1 of 2 deployments; 0 jobs",
         "  used   2 min ago",
-        "",
     ]
     assert door.only().path == "/admin/keys"
 
