@@ -256,6 +256,13 @@ def test_bodies_are_made_once_and_unknown_scopes_make_none(catalogue: Catalogue)
     assert len(catalogue._commands_by_scopes) == 2
 
 
+def test_the_workloads_query_opens_with_what_this_version_has() -> None:
+    """No order waits yet; what it says of them, it says of `queued`, further down."""
+    first, _, more = str(_document("queries", "get-workloads-1.0")["description"]).partition("\n\n")
+    assert "order" not in first
+    assert "No order waits in this version: queued is empty." in more
+
+
 def test_documents_are_found_by_name_and_version_alone(catalogue: Catalogue) -> None:
     document = catalogue.command_document("deploy-model", "1.0")
     assert document is not None
