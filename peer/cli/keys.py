@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from peer.cli.keylines import holds_words, is_collectors, may_words
 from peer.cli.options import Flag
 from peer.cli.outcome import Refused
 from peer.cli.place import data_folder
 from peer.cli.show import dicts, local_time_of_ms, pairs, print_json, safe
 from peer.cli.waiting import Waiting
-from peer.units import DAY, describe_duration, describe_size
+from peer.units import DAY, describe_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,9 +94,9 @@ def _lines(key: Json, now: int, began: int) -> Iterator[tuple[str, str]]:
     if key.get("kept") is False:
         yield "", "the disk has not kept that yet: free room, or it opens again when the peer is started"
     yield "agent", _agent(key)
-    yield "may", _may(key)
-    if _grant(key).get("scopes") != ["metrics"]:
-        yield "holds", _holds(key)
+    yield "may", may_words(key)
+    if not is_collectors(key):
+        yield "holds", holds_words(key)
     yield "used", _used(key, now, began)
 
 
@@ -138,32 +139,6 @@ def _agent(key: Json) -> str:
     return f"{key.get('agent_label') or 'does not say'}{whence}{since}"
 
 
-def _may(key: Json) -> str:
-    grant = _grant(key)
-    words = [", ".join(map(str, grant.get("scopes", ())))]
-    if grant.get("accelerators_only"):
-        words.append("never this host's CPU")
-    if grant.get("open_jobs"):
-        words.append("its jobs run outside the closed box")
-    return "; ".join(words)
-
-
-def _holds(key: Json) -> str:
-    grant = _grant(key)
-    held, share = key.get("held_bytes"), grant.get("memory_bytes")
-    memory = describe_size(held) if isinstance(held, int) else "unknown"
-    if isinstance(share, int):
-        memory = f"{memory} of {describe_size(share)}"
-    return f"{memory}; {_count(key, 'deployments')}; {_count(key, 'jobs')}"
-
-
-def _count(key: Json, what: str) -> str:
-    number, most = key.get(what, "unknown"), _grant(key).get(what)
-    if isinstance(most, int):
-        return f"{number} of {most} {what if most != 1 else what[:-1]}"
-    return f"{number} {what if number != 1 else what[:-1]}"
-
-
 def _used(key: Json, now: int, began: int) -> str:
     last, streams = key.get("last_used_ms"), key.get("streams")
     if isinstance(last, int):
@@ -182,11 +157,6 @@ def _ago(then: int, now: int) -> str:
     if seconds < 1:
         return "just now"
     return f"{describe_duration(seconds)} ago" if seconds < SOON else f"on {local_time_of_ms(then)[:10]}"
-
-
-def _grant(key: Json) -> Json:
-    grant = key.get("grant")
-    return grant if isinstance(grant, dict) else {}
 
 
 def _moment(answer: Json, name: str) -> int:

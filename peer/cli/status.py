@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peer.cli.cards import devices_table, driver_lines, programs_table
 from peer.cli.holding import show_holds, show_used
+from peer.cli.keylines import holds_words, is_collectors, may_words
 from peer.cli.options import Flag
 from peer.cli.place import data_folder
 from peer.cli.show import MAX_SENTENCE, dicts, local_time_of_ms, pairs, print_json
@@ -170,18 +171,16 @@ def _keys(keys: list[Json]) -> None:
         [
             Column("Name", gives=True, least=8),
             Column("Holder", whole=True),
-            Column("May", gives=True, least=6),
-            Column("Holds", right=True),
-            Column("Share", right=True),
+            Column("May", gives=True, least=10),
+            Column("Holds", gives=True, least=11),
             Column("State"),
         ],
         (
             [
                 str(key.get("name", UNKNOWN)),
                 str(key.get("holder", UNKNOWN)),
-                ", ".join(map(str, key.get("grant", {}).get("scopes", ()))),
-                _size(key, "held_bytes"),
-                _share(key),
+                may_words(key),
+                "nothing" if is_collectors(key) else holds_words(key),
                 _state(key),
             ]
             for key in shown
@@ -200,11 +199,6 @@ def _state(key: Json) -> str:
         return state
     left = max(0, ends // 1000 - int(time.time()))
     return f"ends in {describe_duration(left)}" if left < 7 * DAY else f"ends {local_time_of_ms(ends)[:10]}"
-
-
-def _share(key: Json) -> str:
-    share = key.get("grant", {}).get("memory_bytes")
-    return describe_size(share) if isinstance(share, int) else "none"
 
 
 def _size(holder: Json, name: str) -> str:

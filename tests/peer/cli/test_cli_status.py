@@ -34,6 +34,7 @@ def key(**more: Any) -> dict[str, Any]:
         "expires_ms": None,
         "held_bytes": GIB,
         "deployments": 1,
+        "jobs": 0,
         **more,
     }
 
@@ -109,7 +110,27 @@ def test_devices_workloads_and_keys_are_tables(door: FakeDoor, cli: Callable[...
         "SmolLM2-135M-Instruct-Q4_K_M", "llamacpp", "cpu", "1", "GiB", "ready", "lab",
     ]  # fmt: skip
     row = next(line for line in lines if line.startswith("lab"))
-    assert row.split() == ["lab", HOLDER, "deploy,", "prompt", "1", "GiB", "40", "GiB", "open"]
+    assert re.split(r"  +", row) == [
+        "lab", HOLDER, "deploy, prompt", "1 GiB of 40 GiB; 1 deployment; 0 jobs", "open",
+    ]  # fmt: skip
+
+
+def test_what_bounds_a_key_is_shown_with_what_it_holds_as_keys_does(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    narrow = {"scopes": ["all"], "deployments": 2, "jobs": 0, "accelerators_only": True}
+    collector = key(name="prometheus", grant={"scopes": ["metrics"]}, deployments=0, held_bytes=0)
+    keys = [key(name="narrow", grant=narrow, jobs=0), key(name="wide", grant={"scopes": ["all"]}), collector]
+    door.answers[STATUS] = 200, answer(keys=keys)
+    door.answers["GET /admin/keys"] = 200, {"keys": keys}
+    rows = {line.split()[0]: re.split(r"  +", line) for line in cli("status").out.splitlines() if line}
+    assert rows["narrow"][2:4] == ["all; never this host's CPU", "1 GiB; 1 of 2 deployments; 0 of 0 jobs"]
+    assert rows["wide"][2:4] == ["all", "1 GiB; 1 deployment; 0 jobs"]
+    assert rows["prometheus"][2:4] == ["metrics", "nothing"]
+    listed = cli("keys").out.splitlines()
+    for may, holds, *_ in (rows["narrow"][2:], rows["wide"][2:]):
+        assert f"  may    {may}" in listed
+        assert f"  holds  {holds}" in listed
 
 
 def test_empty_states_say_what_to_do(door: FakeDoor, cli: Callable[..., Ran]) -> None:
@@ -174,7 +195,7 @@ def test_when_a_key_ends_is_said(door: FakeDoor, cli: Callable[..., Ran]) -> Non
     lines = {line.split()[0]: line for line in cli("status").out.splitlines() if line.strip()}
     assert "ends in 2 h" in lines["soon"]
     assert "ends 20" in lines["far"]
-    assert "none" in lines["odd"]
+    assert "ends unknown" in lines["odd"]
 
 
 def test_an_answer_of_another_release_is_shown_as_far_as_it_goes(
