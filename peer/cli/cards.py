@@ -51,7 +51,7 @@ def devices_table(devices: list[Json]) -> None:
             Column("Memory", right=True),
             Column("Free", right=True),
             Column("Promised", right=True),
-            Column("Used", right=True),
+            Column("Compute", right=True),
             Column("State"),
         ],
         (
@@ -95,7 +95,7 @@ def programs_table(cards: list[Json], devices: list[Json]) -> None:
             Column("Program", gives=True, least=8),
             Column("Whose", gives=True, least=12),
             Column("Memory", right=True),
-            Column("Used", right=True),
+            Column("Compute", right=True),
         ],
         (row for card in cards for row in _programs(card, names)),
         "Nobody uses a card.",

@@ -103,3 +103,18 @@ def test_json_has_every_program(door: FakeDoor, cli: Callable[..., Ran]) -> None
     cards = [card(0, others=[program(8)])]
     door.answers[STATUS] = 200, {"cards": cards}
     assert cli("status", "--json").json["cards"] == cards
+
+
+def test_the_share_of_time_that_a_card_computes_does_not_read_as_memory(
+    door: FakeDoor, cli: Callable[..., Ran]
+) -> None:
+    """Beside total, free and promised memory, "used 97%" would."""
+    lines = shown(door, cli, devices=[device(0, utilisation_ratio=0.97)], cards=[card(0)])
+    at = lines.index("Devices")
+    assert lines[at + 1 : at + 3] == [
+        "Device Name Memory Free Promised Compute State",
+        "gpu-0 NVIDIA H200 141 GiB 100 GiB 0 bytes 97% free",
+    ]
+    lines = shown(door, cli, cards=[card(0, others=[program(7, utilisation_ratio=0.5)])])
+    at = lines.index("Programs on the cards")
+    assert lines[at + 1] == "Device Process Program Whose Memory Compute"
