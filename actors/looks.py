@@ -5,8 +5,10 @@ line and no answer to a key.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
 
 import attrs
+import trio
 
 from actors.shared import Shared
 from actors.state.workloads import Workload
@@ -57,6 +59,10 @@ class CardUse:
         return tuple(one.process for one in self.own if one.workload == workload)
 
 
+FIGURES_SECONDS: Final = 60.0
+"""How old a card's figures may be that are compared with those after a workload's end: what no program holds
+changes with time, and that would be told as if the workload had left it."""
+
 Named = tuple[int, Program | None]
 """A process for good: its number, and when it started where that is known."""
 
@@ -69,11 +75,23 @@ class Seen:
         programs: its processes.
         held: bytes they held together; None is unknown.
         unlisted: the card's, at the same time.
+        at: when those figures were read, on Trio's clock.
     """
 
     programs: frozenset[Named]
     held: int | None
     unlisted: int | None
+    at: float
+
+    def after(self, before: "Seen | None") -> "Seen":
+        """With the figures of an earlier look, where this one lacks any and that is not long ago.
+
+        One answer that a driver left out would else let the workload's end be judged without its memory.
+        """
+        is_whole = self.held is not None and self.unlisted is not None
+        if is_whole or before is None or self.at - before.at > FIGURES_SECONDS:
+            return self
+        return attrs.evolve(before, programs=self.programs)
 
 
 Uses = Mapping[str, CardUse | None]
@@ -103,11 +121,13 @@ class Looks:
         return self._seen.get(workload)
 
     def _fresh(self, workloads: Iterable[Workload], uses: Uses) -> Iterable[tuple[str, Seen]]:
+        now = trio.current_time()
         for one in workloads:
+            before = self._seen.get(one.id)
             use = uses.get(one.device_uuid or "")
             programs = () if use is None else use.of(one.id)
             if use is not None and programs:
                 named = frozenset((p.pid, p.program) for p in programs)
-                yield one.id, Seen(named, use.held_by(one.id), use.unlisted)
-            elif (before := self._seen.get(one.id)) is not None:
+                yield one.id, Seen(named, use.held_by(one.id), use.unlisted, now).after(before)
+            elif before is not None:
                 yield one.id, before

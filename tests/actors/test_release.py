@@ -158,6 +158,29 @@ async def test_past_the_bound_a_figure_that_is_not_given_is_said(tmp_path: Path)
         assert "its driver does not say how much of its memory is used" in note
 
 
+@pytest.mark.parametrize("lacking", ["of the card", "of the process"])
+async def test_one_look_that_lacks_a_figure_lets_no_end_be_judged_without_it(
+    tmp_path: Path, lacking: str
+) -> None:
+    """The last one that saw its processes: what an earlier one showed a moment before stands."""
+    async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
+        name = await job_on_card(house)
+        if lacking == "of the card":
+            house.gpu.put(attrs.evolve(CARD, memory_free_bytes=None))
+        else:
+            house.gpu.hold(CARD.uuid, attrs.evolve(OWN, memory_bytes=None))
+        await attribution(house.house)
+        house.gpu.hold(CARD.uuid)
+        house.runtime.end(name, 0)
+        await looks(house)
+        assert house.store.world.promised == {CARD.uuid: 5 * GIB}
+        house.gpu.put(attrs.evolve(CARD, memory_free_bytes=FREE - 4 * GIB))
+        await looks(house)
+        assert house.store.world.promised == {CARD.uuid: 5 * GIB}
+        house.gpu.put(CARD)
+        assert "memory_note" not in (await house.told("JobFinished"))["data"]
+
+
 async def test_a_stranger_of_whom_the_driver_tells_nothing_is_in_no_note(tmp_path: Path) -> None:
     async with open_house(tmp_path, gpu=gpu(), bounds=FOR_EVER) as house:
         name = await job_on_card(house)
@@ -285,7 +308,7 @@ async def test_a_process_that_has_ended_holds_its_memory_while_the_driver_lists_
 def test_a_process_that_outlived_its_workload_is_known_by_its_start_whosever_it_seems() -> None:
     program = Program(5, "left behind")
     left = attrs.evolve(OWN, program=program)
-    seen = Seen(frozenset({(7, program)}), 4 * GIB, 0)
+    seen = Seen(frozenset({(7, program)}), 4 * GIB, 0, 0.0)
     others = CardUse((), (left,), (), (), frozenset(), 0)
     assert _still("job-1", seen, others) == "its driver lists its processes still"
     stranger = attrs.evolve(left, program=Program(6, "a stranger"))
