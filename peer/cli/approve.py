@@ -19,13 +19,23 @@ from peer.cli.show import confirm, pairs, safe
 from peer.cli.waiting import Waiting
 
 _ENDED: Final = {
-    "used": "was used already: its agent has its key",
-    "approved": "is approved already: its agent fetches its key; to take it back: best-peer revoke {name}",
-    "denied": "was denied: ask the agent to begin its sign-in again",
-    "expired": "has run out: ask the agent to begin its sign-in again",
-    "unknown": "waits for nobody: look at the code again, it stands on the agent's side; if the peer was "
-    "started since, ask the agent to begin its sign-in again",
+    "used": ("CODE_USED", "was used already: its agent has its key"),
+    "approved": (
+        "CODE_APPROVED",
+        "is approved already: its agent fetches its key; to take it back: best-peer revoke {name}",
+    ),
+    "denied": ("CODE_DENIED", "was denied: ask the agent to begin its sign-in again"),
+    "expired": ("CODE_EXPIRED", "has run out: ask the agent to begin its sign-in again"),
 }
+"""How a code stands that waits no more, by its state: the door's own error code, and what to do."""
+
+_UNKNOWN: Final = (
+    "UNKNOWN_CODE",
+    (
+        "waits for nobody: look at the code again, it stands on the agent's side; if the peer was started "
+        "since, ask the agent to begin its sign-in again"
+    ),
+)
 
 
 def approve(
@@ -81,8 +91,8 @@ def approve(
     door = Door.find(data_folder())
     waiting = Waiting.read(trio.run(door.get, "/admin/pending", {"user_code": user_code}))
     if waiting.state != "pending":
-        how = _ENDED.get(waiting.state, _ENDED["unknown"])
-        raise Refused(f"{user_code} {how.format(name=safe(waiting.name))}")
+        error, how = _ENDED.get(waiting.state, _UNKNOWN)
+        raise Refused(f"{user_code} {how.format(name=safe(waiting.name))} ({error})")
     _check(grant, is_session=waiting.is_session)
     print(f"Under {user_code} waits")
     pairs(waiting.lines())
@@ -119,4 +129,4 @@ def _check(grant: Grant, *, is_session: bool) -> None:
     try:
         check_grant(grant, is_session=is_session)
     except Refusal as refusal:
-        raise Refused(refusal.message) from refusal
+        raise Refused(f"{refusal.message} ({refusal.code})") from refusal

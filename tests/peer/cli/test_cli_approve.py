@@ -13,6 +13,7 @@ import peer.cli.approve
 import peer.cli.show
 from actors.state.keys import SCOPES, Grant
 from peer.cli.grants import grant_words
+from peer.door.problems import STATUS
 from tests.peer.cli.conftest import refuse_to_be_asked
 
 if TYPE_CHECKING:
@@ -152,28 +153,39 @@ def test_what_is_no_code_is_refused(door: FakeDoor, cli: Callable[..., Ran], cod
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "said", "error"),
     [
-        ("used", "was used already"),
-        ("denied", "was denied"),
+        ("used", "was used already", "CODE_USED"),
+        ("denied", "was denied", "CODE_DENIED"),
         (
             "approved",
             "is approved already: its agent fetches its key; to take it back: best-peer revoke lab",
+            "CODE_APPROVED",
         ),
-        ("expired", "has run out"),
-        ("unknown", "waits for nobody"),
-        ("of another release", "waits for nobody"),
+        ("expired", "has run out", "CODE_EXPIRED"),
+        ("unknown", "waits for nobody", "UNKNOWN_CODE"),
+        ("of another release", "waits for nobody", "UNKNOWN_CODE"),
     ],
 )
 def test_a_code_that_waits_no_more_says_which_it_is(
-    door: FakeDoor, cli: Callable[..., Ran], state: str, said: str
+    door: FakeDoor, cli: Callable[..., Ran], state: str, said: str, error: str
 ) -> None:
     is_known = state == "approved"
     door.answers[PENDING] = waiting(state=state, name="lab" if is_known else None, client_id=None)
     ran = cli("approve", CODE)
     assert (ran.code, ran.out) == (1, "")
     assert said in ran.line
+    assert ran.line.endswith(f" ({error})"), "the door's code, as deny says it"
+    assert error in STATUS
     door.only()
+
+
+@pytest.mark.parametrize("options", [("--may", "metrics,deploy"), ("--memory", "9"), ("--expires", "400d")])
+def test_what_the_rules_refuse_bears_the_doors_code(
+    door: FakeDoor, cli: Callable[..., Ran], options: tuple[str, ...]
+) -> None:
+    assert cli("approve", CODE, *options).line.endswith(" (INVALID_GRANT)")
+    assert door.requests == []
 
 
 @pytest.mark.parametrize("lifetime", ["durable", "session"])
