@@ -362,6 +362,20 @@ is_version() { [ -f "$1/pyvenv.cfg" ] && [ ! -h "$1" ]; }
 # is_used FOLDER: whether a process of this machine was started from it, as far as this user may see.
 is_used() { grep -qsF "$1/" /proc/[0-9]*/cmdline; }
 
+# peers_of_others: the pids of peers that serve from here, by another version than this one.
+peers_of_others() {
+  pids=''
+  for used in $(grep -lsF "$SHARE/" /proc/[0-9]*/cmdline || true); do
+    pid=${used#/proc/} pid=${pid%/cmdline}
+    if grep -qsF "$NEW/" "$used"; then continue; fi
+    # One that serves has no argument; a command that looks on has some.
+    if { tr '\0' '\n' <"$used"; } 2>/dev/null | tail -n 1 | grep -qx ".*/$PROGRAM"; then
+      pids=${pids:+$pids, }$pid
+    fi
+  done
+  printf '%s' "$pids"
+}
+
 has_manager() { command -v systemctl >/dev/null 2>&1 && systemctl --user show-environment >/dev/null 2>&1; }
 
 # write_unit: puts the unit in place, unless somebody else's is there.
@@ -486,11 +500,13 @@ main() {
   if [ -n "$SYSTEMD" ]; then
     write_unit
     start_unit
-  elif [ -n "$OLD" ] && [ "$OLD" != "$NEW" ]; then
+  fi
+  behind=$(peers_of_others)
+  if [ -n "$behind" ]; then
     how=''
     if has_unit; then how=" (systemctl --user restart $UNIT)"; fi
-    say "a peer that runs goes on with the version before: start it again$how"
-  else
+    say "$PROGRAM runs (pid $behind) and goes on with the version it was started with: start it again$how"
+  elif [ -z "$SYSTEMD" ]; then
     say "next: best-peer check"
   fi
 }

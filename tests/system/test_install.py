@@ -441,11 +441,35 @@ def test_what_still_runs_is_named_and_nothing_of_it_is_removed(
     assert not person.share.exists()
 
 
-def test_a_unit_is_restarted_after_an_upgrade_only_where_there_is_one(person: Person, release: Path) -> None:
-    person.installs(release, "--version", "1.0")
-    said = person.installs(release, "--version", "1.9.0")
-    assert "start it again\n" in said
-    assert "systemctl" not in said
+def test_a_peer_that_runs_is_told_of_and_only_where_one_runs_by_another_version(
+    person: Person, release: Path, tmp_path: Path
+) -> None:
+    person.installs(release, "--version", "1.9.0")
+    with running(person, str(person.link), data=tmp_path) as pid:
+        behind = (
+            f"best-peer runs (pid {pid}) and goes on with the version it was started with: start it again"
+        )
+        assert "next: best-peer check\n" in person.installs(release, "--version", "1.9.0")
+        for version in ("1.10.0", "1.10.0", "1.0"):
+            said = person.installs(release, "--version", version)
+            assert f"{behind}\n" in said
+            assert "systemctl" not in said
+            assert "next:" not in said
+        manager = manager_in(tmp_path / "bin")
+        said = person.installs(release, "--systemd", PATH=f"{manager}:/usr/bin:/bin")
+        assert f"{behind} (systemctl --user restart best-peer.service)\n" in said
+    person.installs("--uninstall")
+
+
+def test_an_upgrade_with_no_peer_that_runs_says_nothing_of_one(
+    person: Person, release: Path, tmp_path: Path
+) -> None:
+    person.installs(release, "--version", "1.9.0")
+    with running(person, str(person.link), "status", data=tmp_path):
+        for version in ("1.10.0", "1.9.0"):
+            said = person.installs(release, "--version", version)
+            assert "next: best-peer check\n" in said
+            assert "runs" not in said
 
 
 @pytest.mark.parametrize("data", ["", "data"], ids=["its own folder", "a folder in it"])
