@@ -12,7 +12,7 @@ from actors.issuing import Credential, Issue, Issuing
 from actors.keyends import KeyEnds, RevokedKeys
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
-from actors.rules.grants import check_grant, default_expiry
+from actors.rules.grants import check_asked, default_expiry
 from actors.rules.refusal import Refusal
 from actors.state.keys import Approved, Grant, Key, RanOut
 from actors.store import Store
@@ -218,7 +218,7 @@ class Registrar:
         code = self._pending(user_code)
         normal = code.user_code
         is_session = code.lifetime == "session"
-        check_grant(grant, is_session=is_session)
+        check_asked(grant, is_session=is_session)
         registration = Registration(
             user_code=normal,
             name=code.name,

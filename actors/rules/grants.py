@@ -21,6 +21,27 @@ def scopes_when_unsaid(memory_bytes: int | None) -> tuple[Scope, ...]:
     return ("all",) if memory_bytes is None else TENANT_SCOPES
 
 
+def check_asked(grant: Grant, *, is_session: bool) -> Grant:
+    """A grant as its owner asks for it: it holds together, and every option of it means something.
+
+    What an approver makes of it is held to `check_grant` alone: of fewer scopes figures may be left over.
+
+    Raises:
+        Refusal: INVALID_GRANT, with what is allowed.
+    """
+    check_grant(grant, is_session=is_session)
+    idle = {option: scope for option, scope, said in _of_one_scope(grant) if said and not _has(grant, scope)}
+    if idle:
+        options, scopes = list(idle), [*grant.scopes, *dict.fromkeys(idle.values())]
+        raise Refusal(
+            "INVALID_GRANT",
+            f"{' and '.join(options)} would mean nothing to a key for {' and '.join(grant.scopes)}; "
+            f"leave that out, or approve it with --may {','.join(scopes)}",
+            options=options,
+        )
+    return grant
+
+
 def check_grant(grant: Grant, *, is_session: bool) -> Grant:
     """A grant that holds together; a session's ends after eight hours when nothing was said.
 
@@ -72,6 +93,19 @@ def check_grant(grant: Grant, *, is_session: bool) -> Grant:
     return grant
 
 
+def without_use(grant: Grant) -> tuple[str, ...]:
+    """What a grant allows and nothing can come of, as sentences without a subject; none for most.
+
+    Such a grant can be: its approver is told, and may mean to widen it with a later sign-in.
+    """
+    both = "--may deploy,prompt lets it do both"
+    if _has(grant, "prompt") and not _has(grant, "deploy"):
+        return (f"can prompt nothing: a key prompts what it deployed itself, and it may not deploy; {both}",)
+    if _has(grant, "deploy") and not _has(grant, "prompt"):
+        return (f"deploys what nobody can prompt: only the key that deployed may, and it may not; {both}",)
+    return ()
+
+
 def wider(asked: Grant, granted: Grant) -> tuple[str, ...]:
     """The options in which a grant goes beyond what was asked for; none where it is at most that.
 
@@ -116,9 +150,27 @@ def _about_workloads(grant: Grant) -> tuple[tuple[str, bool], ...]:
         ("--memory", grant.memory_bytes is not None),
         ("--deployments", grant.deployments is not None),
         ("--jobs", grant.jobs is not None),
+        ("--workspaces", grant.workspaces != Grant().workspaces),
         ("--open-jobs", grant.open_jobs),
         ("--accelerators-only", grant.accelerators_only),
     )
+
+
+def _of_one_scope(grant: Grant) -> tuple[tuple[str, Scope, bool], ...]:
+    """The options that bound what one scope allows, that scope, and whether each was given.
+
+    A share is none of them: it makes a key a tenant's. Nor is `--accelerators-only`, which hides a device.
+    """
+    return (
+        ("--deployments", "deploy", grant.deployments is not None),
+        ("--jobs", "jobs", grant.jobs is not None),
+        ("--open-jobs", "jobs", grant.open_jobs),
+        ("--workspaces", "workspaces", grant.workspaces != Grant().workspaces),
+    )
+
+
+def _has(grant: Grant, scope: Scope) -> bool:
+    return scope in grant.scopes or "all" in grant.scopes
 
 
 def _duration(seconds: int) -> str:

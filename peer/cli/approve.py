@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-from actors.rules.grants import check_grant, default_expiry, scopes_when_unsaid
+from actors.rules.grants import check_asked, default_expiry, scopes_when_unsaid
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Scope
 from peer.cli.codes import read_code
@@ -127,6 +127,6 @@ def _granted(answer: dict[str, Any]) -> Grant | None:
 def _check(grant: Grant, *, is_session: bool) -> None:
     """The door's own rules, asked before anybody is."""
     try:
-        check_grant(grant, is_session=is_session)
+        check_asked(grant, is_session=is_session)
     except Refusal as refusal:
         raise Refused(f"{refusal.message} ({refusal.code})") from refusal

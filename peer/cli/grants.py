@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from actors.rules.grants import without_use
 from actors.state.keys import Grant
 from peer.units import describe_duration, describe_size
 
@@ -30,6 +31,7 @@ def grant_words(grant: Grant, *, is_session: bool) -> tuple[str, ...]:
         is_session: whether the agent asked for a session's key, which ends by itself.
     """
     words = [f"may {_MAY[scope]}" for scope in grant.scopes]
+    words += without_use(grant)
     if "metrics" not in grant.scopes:
         words += [*_share(grant), *_counts(grant)]
         if grant.accelerators_only:

@@ -11,7 +11,7 @@ from actors.keyends import unknown_key
 from actors.log.journal import JournalUnavailable
 from actors.log.linefile import NoRoom
 from actors.messages.commands import PullImage
-from actors.rules.grants import scopes_when_unsaid
+from actors.rules.grants import scopes_when_unsaid, without_use
 from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Key, Scope
 from peer.door.admin_wire import json_answer, read_body
@@ -70,7 +70,7 @@ class KeysAdmin:
         asked = await read_body(request, ApproveRequest)
         scopes = scopes_when_unsaid(asked.memory_bytes) if asked.scopes is None else asked.scopes
         grant = Grant(
-            scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # check_grant looks at them
+            scopes=cast("tuple[Scope, ...]", tuple(dict.fromkeys(scopes))),  # check_asked looks at them
             memory_bytes=asked.memory_bytes,
             deployments=asked.deployments,
             jobs=asked.jobs,
@@ -103,6 +103,7 @@ class KeysAdmin:
                 "agent_label": approved.agent_label,
                 "address": approved.address,
                 "grant": attrs.asdict(approved.grant),
+                "notes": [f"its key {words}" for words in without_use(approved.grant)],
             }
         )
 

@@ -13,10 +13,12 @@ from actors.rules.grants import (
     DURABLE_SECONDS,
     LEAST_MEMORY_BYTES,
     SESSION_SECONDS,
+    check_asked,
     check_grant,
     default_expiry,
     scopes_when_unsaid,
     wider,
+    without_use,
 )
 from actors.rules.refusal import Refusal
 from actors.state.keys import SCOPES, Grant
@@ -45,6 +47,7 @@ def test_metrics_stands_alone() -> None:
         ("--memory", {"memory_bytes": 4 << 30}),
         ("--deployments", {"deployments": 0}),
         ("--jobs", {"jobs": 2}),
+        ("--workspaces", {"workspaces": 2}),
         ("--open-jobs", {"open_jobs": True}),
         ("--accelerators-only", {"accelerators_only": True}),
     ],
@@ -56,6 +59,85 @@ def test_what_says_something_of_workloads_is_refused_for_metrics_and_not_dropped
     assert option in refusal.message
     assert refusal.details["options"] == [option]
     check_grant(Grant(scopes=("deploy",), **grant), is_session=False)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "option", "grant", "may"),
+    [
+        (("prompt",), "--jobs", {"jobs": 3}, "prompt,jobs"),
+        (("deploy", "prompt"), "--jobs", {"jobs": 0}, "deploy,prompt,jobs"),
+        (("deploy",), "--open-jobs", {"memory_bytes": 1 << 30, "open_jobs": True}, "deploy,jobs"),
+        (("jobs",), "--deployments", {"deployments": 1}, "jobs,deploy"),
+        (("jobs",), "--workspaces", {"workspaces": 0}, "jobs,workspaces"),
+    ],
+)
+def test_what_bounds_a_scope_that_is_not_granted_is_refused_with_what_would_grant_it(
+    scopes: tuple[Any, ...], option: str, grant: dict[str, Any], may: str
+) -> None:
+    """Refused rather than dropped, as for metrics; whoever decides may leave it of a wider grant."""
+    asked = Grant(scopes=scopes, **grant)
+    with pytest.raises(Refusal) as caught:
+        check_asked(asked, is_session=False)
+    assert caught.value.code == "INVALID_GRANT"
+    assert caught.value.details["options"] == [option]
+    assert caught.value.message == (
+        f"{option} would mean nothing to a key for {' and '.join(scopes)}; "
+        f"leave that out, or approve it with --may {may}"
+    )
+    assert check_grant(asked, is_session=False) is asked
+    enough: list[Any] = [may.split(","), ["all"]]
+    for each in enough:
+        check_asked(attrs.evolve(asked, scopes=tuple(each)), is_session=False)
+
+
+def test_all_that_would_mean_nothing_is_named_at_once() -> None:
+    with pytest.raises(Refusal) as caught:
+        check_asked(Grant(("prompt",), deployments=1, jobs=1, open_jobs=True), is_session=False)
+    assert caught.value.message == (
+        "--deployments and --jobs and --open-jobs would mean nothing to a key for prompt; "
+        "leave that out, or approve it with --may prompt,deploy,jobs"
+    )
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_what_concerns_every_key_is_taken_with_any_scope(scope: Any) -> None:
+    """A share makes a key a tenant's, and a hidden processor is hidden: neither is about one scope."""
+    check_asked(Grant((scope,), expires_seconds=60), is_session=False)
+    if scope != "metrics":
+        check_asked(Grant((scope,), memory_bytes=1 << 30, accelerators_only=True), is_session=False)
+
+
+def test_what_is_asked_is_held_to_the_bounds_first() -> None:
+    with pytest.raises(Refusal, match="--expires takes"):
+        check_asked(Grant(("prompt",), jobs=1, expires_seconds=0), is_session=False)
+    with pytest.raises(Refusal, match="a key for metrics runs nothing, so --jobs would mean nothing"):
+        check_asked(Grant(("metrics",), jobs=1), is_session=False)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "said"),
+    [
+        (("prompt",), "can prompt nothing: "),
+        (("jobs", "prompt", "workspaces"), "can prompt nothing: "),
+        (("deploy",), "deploys what nobody can prompt: "),
+        (("deploy", "jobs"), "deploys what nobody can prompt: "),
+        (("deploy", "prompt"), None),
+        (("jobs",), None),
+        (("workspaces",), None),
+        (("metrics",), None),
+        (("all",), None),
+        (("all", "prompt"), None),
+    ],
+)
+def test_a_right_that_nothing_can_come_of_is_said_with_what_is_missing(
+    scopes: tuple[Any, ...], said: str | None
+) -> None:
+    """A key prompts what it deployed and nothing else, so that one scope without the other is of no use."""
+    asked = Grant(scopes=scopes)
+    check_asked(asked, is_session=False)
+    found = without_use(asked)
+    assert len(found) == (said is not None)
+    assert all(words.startswith(str(said)) and "--may deploy,prompt" in words for words in found)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_what_is_asked_for_is_what_is_sent(
         (("--may", ","), "not nothing"),
         (("--may", "metrics,deploy"), "metrics stands alone"),
         (("--may", "metrics", "--memory", "4G"), "--memory would mean nothing"),
+        (("--may", "prompt", "--jobs", "3"), "--jobs would mean nothing to a key for prompt; leave that out"),
         (("--expires", "400d"), "--expires takes 1s to 366d, not 400d"),
         (("--memory", "40X"), "--memory 40X is refused: expected bytes, or a number with K, M, G or T"),
         (("--memory", "-1"), "--memory"),
@@ -203,6 +204,10 @@ def test_what_was_granted_is_told_where_it_is_less_than_was_asked(
     lines = cli("approve", CODE).out.splitlines()
     assert lines[lines.index("It was granted less than that. Its key") + 1 : -2] == [
         "  may prompt its models",
+        (
+            "  can prompt nothing: a key prompts what it deployed itself, and it may not deploy; "
+            "--may deploy,prompt lets it do both"
+        ),
         "  may hold 1 GiB of device memory at most, in all its workloads",
         "  sees, prompts and ends its own workloads alone",
         "  ends 8 h after its agent fetched it" if is_session else "  is good until you revoke it",
@@ -228,6 +233,15 @@ def test_what_an_agent_says_of_itself_cannot_act_on_the_terminal(
     assert all(c.isprintable() or c == "\n" for c in ran.out)
     assert max(map(len, ran.out.splitlines())) < 600
     assert "[bold]" in ran.out
+
+
+def test_a_key_that_nothing_can_come_of_is_said_to_be_before_anybody_is_asked(
+    door: FakeDoor, cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch, "n\n")
+    lines = cli("approve", CODE, "--may", "prompt").out.splitlines()
+    assert lines[lines.index("  may prompt its models") + 1].startswith("  can prompt nothing: ")
+    door.only()
 
 
 def test_what_is_not_known_is_said_to_be_unknown(door: FakeDoor, cli: Callable[..., Ran]) -> None:

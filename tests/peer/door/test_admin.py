@@ -83,6 +83,21 @@ async def test_what_is_not_said_follows_from_the_share(door: OpenDoor) -> None:
     assert await granted(scopes=["prompt", "prompt"]) == ["prompt"]
 
 
+async def test_a_key_that_nothing_can_come_of_is_granted_and_said_to_be(door: OpenDoor) -> None:
+    async def notes(**asked: Any) -> list[str]:
+        answer = await door.approve((await begin(door.client()))["user_code"], **asked)
+        found: list[str] = answer.json()["notes"]
+        return found
+
+    assert (
+        await notes() == await notes(memory_bytes=1 << 30) == await notes(scopes=["deploy", "prompt"]) == []
+    )
+    (one,) = await notes(scopes=["prompt"])
+    assert one.startswith("its key can prompt nothing: ")
+    (one,) = await notes(scopes=["deploy", "jobs"])
+    assert one.startswith("its key deploys what nobody can prompt: ")
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -113,6 +128,8 @@ async def test_a_body_is_read_strictly(door: OpenDoor, body: bytes, expected: st
         {"memory_bytes": 1 << 60},
         {"deployments": -1},
         {"workspaces": 1 << 40},
+        {"scopes": ["prompt"], "jobs": 3},
+        {"scopes": ["metrics"], "workspaces": 2},
     ],
 )
 async def test_a_grant_that_cannot_be_leaves_the_code_waiting(door: OpenDoor, grant: dict[str, Any]) -> None:

@@ -128,7 +128,7 @@ async def test_the_owners_own_keys_are_not_paced_and_each_tenant_has_its_own_pac
 
 async def test_the_first_check_that_fails_is_told(door: OpenDoor) -> None:
     """Envelope, schema, scope, share and state, in that order."""
-    prompter = await door.sign_in(scopes=["prompt"], memory_bytes=MODEL_BYTES, deployments=1)
+    prompter = await door.sign_in(scopes=["prompt"], memory_bytes=MODEL_BYTES)
     wrong = prompter.envelope("DeployModel", {"memory_bytes": -1})
     answer = await prompter.http.post("/commands", json={**wrong, "specversion": "2"})
     assert code(answer, 400) == "INVALID_ENVELOPE"

@@ -195,6 +195,10 @@ REFUSED_GRANTS: Final[tuple[RefusedGrant, ...]] = (
         "a key for metrics runs nothing",
         {"scopes": ["metrics"], "deployments": 1},
     ),
+    RefusedGrant("`--may prompt --jobs 1`", "a key that may run no jobs", {"scopes": ["prompt"], "jobs": 1}),
+    RefusedGrant(
+        "`--may jobs --deployments 1`", "a key that may not deploy", {"scopes": ["jobs"], "deployments": 1}
+    ),
     RefusedGrant("`--may anything`", "there is no such scope", {"scopes": ["anything"]}),
     RefusedGrant("`--may` and nothing", "a key for nothing", {"scopes": []}),
     RefusedGrant("`--expires 367d`", "366 days at most", {"expires_seconds": 367 * 86_400}),
