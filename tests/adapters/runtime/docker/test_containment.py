@@ -17,6 +17,7 @@ import trio
 from adapters.runtime.port import WorkloadSpec
 from tests.support.docker.attack import ATTEMPTS
 from tests.support.docker.bed import DockerBed
+from tests.support.docker.gated import run_once_started
 from tests.support.docker.hostile import WANTED, hostile
 from tests.support.docker.use import push_as
 from tests.support.runtimes import PORT, DockerWorld, open_docker_world, pulled
@@ -301,9 +302,9 @@ except BlockingIOError:
 
 
 async def test_a_job_that_eats_memory_ends_and_is_told_why(world: DockerWorld) -> None:
-    ended = await world.run(
-        world.job("python3", "-c", "x = bytearray(1 << 31)", is_boxed=True, memory=32 * MIB)
-    )
+    command = ("python3", "-c", "x = bytearray(1 << 31)")
+
+    ended = await run_once_started(world, *command, is_boxed=True, memory=32 * MIB)
 
     assert ended.out_of_memory
     assert ended.code == 137
@@ -311,10 +312,9 @@ async def test_a_job_that_eats_memory_ends_and_is_told_why(world: DockerWorld) -
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/data"])
 async def test_what_a_boxed_job_writes_counts_in_its_memory(world: DockerWorld, folder: str) -> None:
-    # An engine may miss what happens within milliseconds of a start: it begins to look only then.
-    command = f"sleep 0.5; exec dd if=/dev/zero of={folder}/much bs=1M count=200"
+    command = ("dd", "if=/dev/zero", f"of={folder}/much", "bs=1M", "count=200")
 
-    ended = await world.run(world.job("sh", "-c", command, is_boxed=True, memory=32 * MIB))
+    ended = await run_once_started(world, *command, is_boxed=True, memory=32 * MIB)
 
     assert ended.out_of_memory
 

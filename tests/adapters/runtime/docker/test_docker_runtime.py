@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from adapters.runtime.docker.confine import ImageConfig
 from adapters.runtime.port import EngineEvent, Executable, Exit, RuntimeFault, StartFailed
 from tests.support.docker.bed import DockerBed
 from tests.support.docker.contents import build_image
+from tests.support.docker.gated import SHUT, open_gate, run_once_started, until_said
 from tests.support.docker.images import Image
 from tests.support.docker.use import async_engine_client, containers_of, push_as
 from tests.support.puppeteer import SECRET, puppet
@@ -81,7 +83,7 @@ async def test_all_of_much_output_is_heard_from_before_the_start(world: DockerWo
 
 async def test_a_job_that_ignores_the_request_to_end_is_killed(world: DockerWorld) -> None:
     await world.runtime.start(world.job("sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"))
-    await until_said(world, "up")
+    await until_said(world.runtime, "job-1", "up")
 
     await world.runtime.stop("job-1", grace_seconds=0.1)
 
@@ -91,7 +93,7 @@ async def test_a_job_that_ignores_the_request_to_end_is_killed(world: DockerWorl
 async def test_a_job_may_end_well_when_it_is_asked_to(world: DockerWorld) -> None:
     script = "trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.1; done"
     await world.runtime.start(world.job("sh", "-c", script))
-    await until_said(world, "up")
+    await until_said(world.runtime, "job-1", "up")
 
     await world.runtime.stop("job-1", grace_seconds=30)
 
@@ -99,12 +101,17 @@ async def test_a_job_may_end_well_when_it_is_asked_to(world: DockerWorld) -> Non
 
 
 async def test_a_child_that_outlives_its_job_ends_with_it(world: DockerWorld) -> None:
-    await world.runtime.start(world.job("sh", "-c", "setsid sleep 3600 & read -t 1 line </dev/full; exit 0"))
+    # As no other test sleeps: those beside this one are on the same machine.
+    seconds = f"{10**6 + secrets.randbelow(10**8)}"
+    child = f"setsid sleep {seconds} & echo up; {SHUT}; exit 0"
+    await world.runtime.start(world.job("sh", "-c", child))
+    await until_said(world.runtime, "job-1", "up")
+    await open_gate(world.runtime, "job-1")
     ended = await world.runtime.wait("job-1")
 
     assert ended.code == 0
     assert await world.runtime.processes("job-1") == frozenset()
-    assert b"3600" not in await trio.to_thread.run_sync(_command_lines)
+    assert seconds.encode() not in await trio.to_thread.run_sync(_command_lines)
 
 
 async def test_a_paused_container_can_be_stopped(world: DockerWorld) -> None:
@@ -213,7 +220,7 @@ async def test_a_card_without_the_toolkit_names_it_and_what_to_do(world: DockerW
 
 async def test_memory_that_ran_out_is_told_by_the_engine(world: DockerWorld) -> None:
     async with world.runtime.events() as events:
-        ended = await world.run(world.job("python3", "-c", "x = bytearray(1 << 30)", memory=32 * MIB))
+        ended = await run_once_started(world, "python3", "-c", "x = bytearray(1 << 30)", memory=32 * MIB)
 
         told: list[EngineEvent] = []
         with trio.fail_after(30):
@@ -227,7 +234,7 @@ async def test_memory_that_ran_out_is_told_by_the_engine(world: DockerWorld) -> 
 async def test_a_job_that_goes_on_without_a_child_lost_a_process(world: DockerWorld) -> None:
     script = "python3 -c 'x = bytearray(1 << 30)'; echo went on"
 
-    ended = await world.run(world.job("sh", "-c", script, memory=32 * MIB))
+    ended = await run_once_started(world, "sh", "-c", script, memory=32 * MIB)
 
     assert ended.code == 0
     assert ended.lost_process
@@ -244,7 +251,7 @@ async def test_a_stop_signal_of_the_images_is_asked_by(docker_bed: DockerBed, wo
     image = await held(docker_bed, world, build_image(config={"StopSignal": "SIGUSR1"}), "signal")
     script = "trap 'exit 6' USR1; echo up; while :; do sleep 0.1; done"
     await world.runtime.start(world.job("sh", "-c", script, image=image))
-    await until_said(world, "up")
+    await until_said(world.runtime, "job-1", "up")
 
     await world.runtime.stop("job-1", grace_seconds=30)
 
@@ -406,12 +413,6 @@ async def test_an_image_is_read_as_this_engine_tells_it(docker_bed: DockerBed, w
 
     assert set(config.volumes) == {"/data", "/out"}
     assert {"PATH", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"} <= set(config.variables)
-
-
-async def until_said(world: DockerWorld, line: str) -> None:
-    with trio.fail_after(30):
-        while line not in await world.runtime.tail("job-1"):  # noqa: ASYNC110 - a container sets no event
-            await trio.sleep(0.02)
 
 
 def _command_lines() -> bytes:

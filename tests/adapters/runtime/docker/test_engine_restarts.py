@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 
 from adapters.runtime.port import Exit, NotEnded, RuntimeUnavailable, StartFailed, WorkloadSpec
 from tests.support.docker.bed import DockerBed
+from tests.support.docker.gated import until_said
 from tests.support.docker.kernel import cgroup_processes
 from tests.support.docker.own import OwnEngine, open_own_engine
 from tests.support.puppeteer import until_gone
@@ -66,7 +66,7 @@ async def test_what_an_engine_ends_with_itself_is_interrupted(docker_bed: Docker
         with trio.fail_after(HANG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait)
-                await trio.testing.wait_all_tasks_blocked(0.5)
+                await until_said(world.runtime, "job-1", "up")
                 await do(engine.kill if how == "kill" else engine.stop)
                 await do(engine.start)
             await world.restart()
@@ -116,7 +116,7 @@ async def test_containers_run_on_where_the_engine_restores_them(docker_bed: Dock
         with trio.fail_after(HANG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait)
-                await trio.testing.wait_all_tasks_blocked(0.5)
+                await until_said(world.runtime, "dep-1", "before")
                 await do(engine.kill if how == "kill" else engine.stop)
                 await do(engine.start)
 
