@@ -95,10 +95,11 @@ async def test_a_registry_with_no_address_is_unreachable(world: DockerWorld) -> 
 async def test_a_registry_that_hangs_is_waited_for_so_long_and_no_longer(world: DockerWorld) -> None:
     world.publish("1")
     world.proxy.fault(MANIFESTS, Hold())
-    world.images.resolve_seconds = 0.5
+    # The engine has to answer within as long, on a busy machine too.
+    world.images.resolve_seconds = 2
     fault = await fails(world, f"{world.repository}:1")
     assert type(fault) is RegistryUnreachable
-    assert "did not say within 0.5 s" in fault.reason
+    assert "did not say within 2 s" in fault.reason
 
 
 async def test_a_registry_that_wants_a_password_denies(world: DockerWorld) -> None:
