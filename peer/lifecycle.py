@@ -23,6 +23,7 @@ from actors.log.linefile import Damaged, NoRoom
 from actors.owner import owners_watch_spec
 from actors.revoker import revoker_spec
 from peer.addresses import Endpoint, bracketed
+from peer.carryover import Carried, found_again_spec, left_words
 from peer.certificates import CertificateUnusable, OperatorFiles, OwnCertificate, Shown, Source, keeper_spec
 from peer.compose import Peer, RuntimeRefused, open_peer, product_version
 from peer.devices import DriverRefused
@@ -107,6 +108,7 @@ async def _serve_until_stopped(
     stop.services = services
     async with trio.open_nursery() as nursery:
         await nursery.start(services.run)
+        stop.left = lambda: left_words(Carried.of(peer.house.store.world))
         front.record(*([] if front.shown is None else [front.shown]))
         gc.collect()
         gc.freeze()  # what lives as long as the peer need not be looked at again by every collection
@@ -121,6 +123,8 @@ class _Stop:
     record: Path
     """The door's, for the command line."""
     services: Services | None = None
+    left: Callable[[], str] | None = None
+    """What runs on, for the log; None while a start has not come so far that this is known."""
 
     def __call__(self) -> None:
         # While it listens still: whoever takes its place must not be sent the admin token.
@@ -134,7 +138,8 @@ class _Stop:
 
 async def _stop_on_signal(signals: AsyncIterator[int], stop: _Stop) -> None:
     async for number in signals:
-        logger.info("stopping on %s", signal.Signals(number).name)
+        left = "" if stop.left is None else f"; {stop.left()}"
+        logger.info("stopping on %s%s", signal.Signals(number).name, left)
         _exit_hard_after(STOP_SECONDS)
         stop()
         break
@@ -163,7 +168,10 @@ class Work:
                 standing.append(owners_watch_spec(house, house.busy))
             for spec in (*standing, *self._peer.background, *self._more):
                 house.workers.spawn(spec)
+            carried = Carried.of(house.store.world)
             self._peer.tree.recover()
+            if carried:
+                house.workers.spawn(found_again_spec(house, carried))
             task_status.started()
 
 
