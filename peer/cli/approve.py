@@ -12,6 +12,7 @@ from actors.rules.refusal import Refusal
 from actors.state.keys import Grant, Scope
 from peer.cli.codes import read_code
 from peer.cli.grants import grant_words
+from peer.cli.namesakes import Namesakes
 from peer.cli.options import Count, Duration, Flag, Size, Words
 from peer.cli.outcome import Refused
 from peer.cli.place import data_folder
@@ -89,13 +90,17 @@ def approve(
     from peer.cli.door import Door
 
     door = Door.find(data_folder())
-    waiting = Waiting.read(trio.run(door.get, "/admin/pending", {"user_code": user_code}))
+    pending = trio.run(door.get, "/admin/pending", {"user_code": user_code})
+    waiting, namesakes = Waiting.read(pending), Namesakes.read(pending)
+    name = safe(waiting.name)
     if waiting.state != "pending":
         error, how = _ENDED.get(waiting.state, _UNKNOWN)
-        raise Refused(f"{user_code} {how.format(name=safe(waiting.name))} ({error})")
+        raise Refused(f"{user_code} {how.format(name=name)} ({error})")
     _check(grant, is_session=waiting.is_session)
     print(f"Under {user_code} waits")
     pairs(waiting.lines())
+    for line in namesakes.lines(name):
+        print(line)
     print("Approved, its key")
     for words in grant_words(grant, is_session=waiting.is_session):
         print(f"  {words}")
@@ -111,9 +116,8 @@ def approve(
         print("It was granted less than that. Its key")
         for words in grant_words(granted, is_session=waiting.is_session):
             print(f"  {words}")
-    name = safe(waiting.name)
     print(f"{user_code} is approved: the agent's next poll gets its key, as {name}.")
-    print(f"To take it back: best-peer revoke {name}")
+    print(*namesakes.to_take_back(name), sep="\n")
 
 
 def _granted(answer: dict[str, Any]) -> Grant | None:

@@ -63,7 +63,8 @@ class KeysAdmin:
     async def pending(self, request: Request) -> Response:
         """GET: whom an approval would let in."""
         waiting = self._door.registrar.look(request.args.get("user_code", "")[:64])
-        return json_answer(attrs.asdict(waiting))
+        same_name = self._same_name(waiting.name, waiting.user_code)
+        return json_answer({**attrs.asdict(waiting), "same_name": same_name})
 
     async def approve(self, request: Request) -> Response:
         """POST: let an agent in."""
@@ -79,6 +80,9 @@ class KeysAdmin:
             open_jobs=asked.open_jobs,
             accelerators_only=asked.accelerators_only,
         )
+        seen = self._door.registrar.look(asked.user_code)
+        # Before the key that comes of it can be one of them.
+        same_name = self._same_name(seen.name, seen.user_code)
         try:
             proof = bearer(request.headers.get("authorization")) or ""
             approved = await self._door.registrar.approve(asked.user_code, grant, proof=proof)
@@ -104,6 +108,7 @@ class KeysAdmin:
                 "address": approved.address,
                 "grant": attrs.asdict(approved.grant),
                 "notes": [f"its key {words}" for words in without_use(approved.grant)],
+                "same_name": same_name,
             }
         )
 
@@ -172,15 +177,10 @@ class KeysAdmin:
         door = self._door
         holding = door.house.store.world.holding(key.holder)
         ending = door.house.store.ring.ending_of(key.holder)
-        state: Literal["open", "revoked", "expired"] = "open"
-        if ending is not None:
-            state = "revoked"
-        elif not key.is_open(now):
-            state = "expired"
         return {
             "name": key.name,
             "holder": key.holder,
-            "state": state,
+            "state": self._state(key, now),
             "grant": msgspec.to_builtins(key.grant),
             "agent_label": key.agent_label,
             "address": key.address,
@@ -196,6 +196,23 @@ class KeysAdmin:
             "revoked_by": None if ending is None else ending.by,
             "work_ended_ms": None if ending is None else ending.work_ended_ms,
             "kept": door.registrar.ends.is_kept(key.holder),
+        }
+
+    def _state(self, key: Key, now: int) -> Literal["open", "revoked", "expired"]:
+        if self._door.house.store.ring.ending_of(key.holder) is not None:
+            return "revoked"
+        return "open" if key.is_open(now) else "expired"
+
+    def _same_name(self, name: str | None, user_code: str) -> dict[str, list[str]]:
+        """What a revoke of a sign-in's name takes back besides that one: open keys, and approved codes."""
+        if name is None:
+            return {"keys": [], "codes": []}
+        registrar, now = self._door.registrar, self._door.house.clock.now_ms()
+        named = self._door.house.store.ring.named(name)
+        others = (each for each in registrar.waiting() if each.name == name and each.state == "approved")
+        return {
+            "keys": [key.holder for key in named if self._state(key, now) == "open"],
+            "codes": [each.user_code for each in others if each.user_code != user_code],
         }
 
     def _matters(self, key: Key, now: int) -> bool:

@@ -244,6 +244,50 @@ def test_a_key_that_nothing_can_come_of_is_said_to_be_before_anybody_is_asked(
     door.only()
 
 
+@pytest.mark.parametrize(
+    ("same_name", "said"),
+    [
+        ({"keys": ["h-1"], "codes": []}, ["1 key is open as lab already: h-1"]),
+        (
+            {"keys": [f"h-{n}" for n in range(5)]},
+            ["5 keys are open as lab already: h-0, h-1, h-2 and 2 more"],
+        ),
+        ({"keys": [], "codes": ["LMNP-QRST"]}, ["Approved as lab already, and not fetched yet: LMNP-QRST"]),
+        (
+            {"keys": ["h-\x1b[2J"], "codes": ["LMNP-QRST"]},
+            [
+                r"1 key is open as lab already: h-\x1b[2J",
+                "Approved as lab already, and not fetched yet: LMNP-QRST",
+            ],
+        ),
+    ],
+)
+def test_that_the_name_is_anothers_too_is_said_before_and_how_to_take_one_back_after(
+    door: FakeDoor, cli: Callable[..., Ran], same_name: dict[str, list[str]], said: list[str]
+) -> None:
+    door.answers[PENDING] = waiting(same_name=same_name)
+    lines = cli("approve", CODE).out.splitlines()
+    at = lines.index("Approved, its key")
+    assert lines[at - len(said) : at] == said
+    assert lines[-2:] == [
+        "To take it back: best-peer revoke lab, which takes back every key of that name",
+        (
+            "To take it back alone: best-peer revoke HOLDER, the holder id that best-peer keys lab "
+            "shows once its agent has fetched the key"
+        ),
+    ]
+
+
+@pytest.mark.parametrize("same_name", [None, {}, {"keys": [], "codes": []}, {"keys": 5}, "lab"])
+def test_a_name_that_is_its_own_takes_one_line(
+    door: FakeDoor, cli: Callable[..., Ran], same_name: Any
+) -> None:
+    door.answers[PENDING] = waiting(same_name=same_name)
+    ran = cli("approve", CODE)
+    assert "already" not in ran.out
+    assert ran.out.splitlines()[-1] == "To take it back: best-peer revoke lab"
+
+
 def test_what_is_not_known_is_said_to_be_unknown(door: FakeDoor, cli: Callable[..., Ran]) -> None:
     door.answers[PENDING] = waiting(agent_label=None, address=None)
     out = cli("approve", CODE).out

@@ -66,6 +66,7 @@ async def test_what_waits_is_shown_as_it_was_sent(door: OpenDoor) -> None:
         "agent_label": "Helper",
         "address": "127.0.0.1",
         "lifetime": "session",
+        "same_name": {"keys": [], "codes": []},
     }
     unknown = (await door.admin("GET", "pending", params={"user_code": "nothing"})).json()
     assert unknown["state"] == "unknown"

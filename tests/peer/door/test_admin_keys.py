@@ -110,6 +110,33 @@ async def test_a_key_is_told_with_what_it_may_what_it_holds_and_when_it_was_used
         assert (await listed(again))["began_ms"] == clock.now_ms()
 
 
+async def test_what_else_is_let_in_under_a_name_is_told_before_and_with_an_approval(tmp_path: Path) -> None:
+    """Whatever a revoke of that name would take back as well: open keys, and codes approved under it."""
+    async with open_door(tmp_path) as door:
+
+        async def told(user_code: str) -> Any:
+            pending = await door.admin("GET", "pending", params={"user_code": user_code})
+            return pending.json()["same_name"]
+
+        one, _ = await door.sign_in("lab"), await door.sign_in("another")
+        gone = await door.sign_in("lab")
+        await door.admin("POST", "revoke", json={"name": gone.holder})
+        waits, second = await begin(door.client(), "lab"), await begin(door.client(), "lab")
+        assert await told(second["user_code"]) == {"keys": [one.holder], "codes": []}
+        first = await door.approve(waits["user_code"])
+        for same_name in (first.json()["same_name"], await told(waits["user_code"])):
+            assert same_name == {"keys": [one.holder], "codes": []}, "itself is none of them"
+        alike = {"keys": [one.holder], "codes": [waits["user_code"]]}
+        assert await told(second["user_code"]) == alike
+        assert (await door.approve(second["user_code"])).json()["same_name"] == alike
+        stranger = await begin(door.client(), "new")
+        assert await told(stranger["user_code"]) == await told("BCDF-GHJK") == {"keys": [], "codes": []}
+        revoked = (await door.admin("POST", "revoke", json={"name": "lab"})).json()
+        assert [each["holder"] for each in revoked["revoked"]] == alike["keys"]
+        codes = {waits["user_code"], second["user_code"]}
+        assert {each["user_code"] for each in revoked["withdrawn"]} == codes
+
+
 async def work_has_ended(door: OpenDoor) -> bool:
     return (await only(door, all="1"))["work_ended_ms"] is not None
 
