@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+import sys
+from typing import Any, Final, TextIO, cast
 
 import attrs
 import msgspec
@@ -16,7 +17,7 @@ from peer.cli.namesakes import Namesakes
 from peer.cli.options import Count, Duration, Flag, Size, Words
 from peer.cli.outcome import Refused
 from peer.cli.place import data_folder
-from peer.cli.show import confirm, pairs, safe
+from peer.cli.show import can_ask, confirm, pairs, print_json, safe
 from peer.cli.waiting import Waiting
 
 _ENDED: Final = {
@@ -52,6 +53,7 @@ def approve(
     open_jobs: Flag = False,
     accelerators_only: Flag = False,
     yes: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Let an agent in: its next poll gets a key.
 
@@ -70,6 +72,7 @@ def approve(
         open_jobs: Its jobs run outside the closed box that a key with a share has.
         accelerators_only: It never sees or uses this host's CPU.
         yes: Do not ask.
+        json: One JSON object on standard output: whom it let in and what was granted.
     """
     user_code = read_code(code)
     scopes = scopes_when_unsaid(memory) if may is None else may
@@ -97,19 +100,19 @@ def approve(
         error, how = _ENDED.get(waiting.state, _UNKNOWN)
         raise Refused(f"{user_code} {how.format(name=name)} ({error})")
     _check(grant, is_session=waiting.is_session)
-    print(f"Under {user_code} waits")
-    pairs(waiting.lines())
-    for line in namesakes.lines(name):
-        print(line)
-    print("Approved, its key")
-    for words in grant_words(grant, is_session=waiting.is_session):
-        print(f"  {words}")
+    if not json:
+        _show(user_code, waiting, namesakes, grant, sys.stdout)
+    elif not yes and can_ask():
+        _show(user_code, waiting, namesakes, grant, sys.stderr)
     if not yes and not confirm("Let it in?"):
         raise Refused(
             f"{user_code} was not approved and still waits, until it runs out; "
             f"to turn its agent away now: best-peer deny {user_code}"
         )
     answer = trio.run(door.post, "/admin/approve", {"user_code": user_code, **attrs.asdict(grant)})
+    if json:
+        print_json(answer)
+        return
     granted = _granted(answer)
     end = default_expiry(grant, is_session=waiting.is_session)
     if granted is not None and granted != attrs.evolve(grant, expires_seconds=end):
@@ -118,6 +121,17 @@ def approve(
             print(f"  {words}")
     print(f"{user_code} is approved: the agent's next poll gets its key, as {name}.")
     print(*namesakes.to_take_back(name), sep="\n")
+
+
+def _show(user_code: str, waiting: Waiting, namesakes: Namesakes, grant: Grant, file: TextIO) -> None:
+    """What the person decides on: who waits, and what the key will be allowed to do."""
+    print(f"Under {user_code} waits", file=file)
+    pairs(waiting.lines(), file=file)
+    for line in namesakes.lines(safe(waiting.name)):
+        print(line, file=file)
+    print("Approved, its key", file=file)
+    for words in grant_words(grant, is_session=waiting.is_session):
+        print(f"  {words}", file=file)
 
 
 def _granted(answer: dict[str, Any]) -> Grant | None:

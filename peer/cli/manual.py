@@ -91,6 +91,7 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
                 "best-peer approve BCDF-GHJK --may metrics --yes",
                 "A key for a collector, which reads metrics alone; nobody is asked.",
             ),
+            ("best-peer approve BCDF-GHJK --yes --json", "For a program: whom it let in, and with what."),
         ),
         exits=(
             _DONE,
@@ -108,6 +109,7 @@ MANUALS: Final[Mapping[tuple[str, ...], Manual]] = {
             ("best-peer revoke my-laptop", "Close its keys and end what runs under them."),
             ("best-peer revoke my-laptop --keep-running", "Close its keys and leave its work."),
             ("best-peer revoke my-laptop", "Later: end the work that was left."),
+            ("best-peer revoke my-laptop --json", "For a program: what was taken back, and what runs on."),
         ),
         exits=(
             ("0", "Done; what did not end yet is named, and the peer goes on trying."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from peer.log_text import clean
 
@@ -44,20 +44,25 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2 if is_terminal(sys.stdout) else None), flush=True)
 
 
-def pairs(lines: Iterable[tuple[str, str]], most: int = MAX_TEXT) -> None:
-    """Print names and values, two columns, values cleaned and bounded."""
+def pairs(lines: Iterable[tuple[str, str]], most: int = MAX_TEXT, file: TextIO | None = None) -> None:
+    """Print names and values, two columns, values cleaned and bounded, to stdout unless said otherwise."""
     filled = list(lines)
     width = max((len(name) for name, _ in filled), default=0)
     for name, value in filled:
-        print(f"  {name:<{width}}  {safe(value, most)}")
+        print(f"  {name:<{width}}  {safe(value, most)}".rstrip(), file=file)
 
 
-def confirm(question: str) -> bool:
-    """Ask on a terminal, no being the default; where nobody can be asked the answer is yes.
+def can_ask() -> bool:
+    """Whether a person can be asked.
 
     Both ends must be a terminal: an answer that is piped in was not given to this question.
     """
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def confirm(question: str) -> bool:
+    """Ask on a terminal, no being the default; where nobody can be asked the answer is yes."""
+    if not can_ask():
         return True
     sys.stdout.flush()
     sys.stderr.write(f"{question} [y/N] ")

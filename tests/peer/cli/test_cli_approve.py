@@ -327,6 +327,51 @@ def test_yes_skips_the_question(
     assert cli("approve", CODE, "--yes").code == 0
 
 
+GRANTED = {
+    "user_code": CODE,
+    "name": "lab",
+    "client_id": "best-mcp/2.6",
+    "agent_label": "Claude",
+    "address": "192.0.2.7",
+    "grant": {"scopes": ["all"]},
+    "notes": [],
+    "same_name": {"keys": [], "codes": []},
+}
+"""What the door answers to an approval."""
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_for_a_program_it_is_json_alone(
+    door: FakeDoor, cli: Callable[..., Ran], options: tuple[str, ...]
+) -> None:
+    door.answers[APPROVE] = 200, GRANTED
+    ran = cli("approve", CODE, "--json", *options)
+    assert (ran.code, ran.err, ran.json) == (0, "", GRANTED)
+
+
+@pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("n\n", 1)])
+def test_whoever_is_asked_beside_the_json_reads_what_they_decide_on(
+    door: FakeDoor, cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    on_a_terminal(monkeypatch, said)
+    door.answers[APPROVE] = 200, GRANTED
+    ran = cli("approve", CODE, "--json")
+    assert ran.code == code
+    assert (ran.json if code == 0 else ran.out) == (GRANTED if code == 0 else "")
+    shown = ran.err.splitlines()
+    assert shown[:2] == [f"Under {CODE} waits", "  connection  lab"]
+    assert "  may do everything, and see and end everybody's workloads" in shown
+    assert "Let it in? [y/N] " in ran.err
+
+
+def test_whoever_is_not_asked_beside_the_json_reads_nothing(
+    door: FakeDoor, cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch, "n\n")
+    ran = cli("approve", CODE, "--json", "--yes")
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_a_refusal_of_the_door_is_the_last_word(door: FakeDoor, cli: Callable[..., Ran]) -> None:
     door.answers[APPROVE] = 409, {"error": {"code": "CODE_APPROVED", "message": "somebody was faster"}}
     ran = cli("approve", CODE)

@@ -107,7 +107,7 @@ def test_models(data: Path, cli: Callable[..., Ran]) -> None:
 
 
 def test_approve(door: FakeDoor, cli: Callable[..., Ran]) -> None:
-    door.answers = {PENDING: waiting(), APPROVE: (200, {})}
+    door.answers = {PENDING: waiting(agent_label="Claude  "), APPROVE: (200, {})}
     tidy(cli("approve", CODE, "--memory", "4G").out)
 
 

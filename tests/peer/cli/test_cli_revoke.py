@@ -107,6 +107,16 @@ def test_a_revoke_that_the_disk_did_not_keep_says_so(door: FakeDoor, cli: Callab
     assert "Taken back: lab" in ran.out
 
 
+def test_for_a_program_it_is_json_alone(door: FakeDoor, cli: Callable[..., Ran]) -> None:
+    door.answers[REVOKE] = answer(still_running=["dep-1"])
+    ran = cli("revoke", "lab", "--json")
+    assert (ran.code, ran.err, ran.json) == (0, "", door.answers[REVOKE][1])
+    door.answers[REVOKE] = answer(kept=False)
+    ran = cli("revoke", "lab", "--json")
+    assert (ran.code, ran.json) == (2, door.answers[REVOKE][1])
+    assert "the disk did not keep this" in ran.line
+
+
 def test_an_unknown_key_is_refused_in_the_doors_words(door: FakeDoor, cli: Callable[..., Ran]) -> None:
     door.answers[REVOKE] = 404, {"error": {"code": "UNKNOWN_KEY", "message": "no key is called lab"}}
     ran = cli("revoke", "lab")

@@ -34,6 +34,9 @@ ANSWERS = {
     "GET /admin/status": {"endpoint": "http://peer.example", "keys": [], "devices": []},
     "GET /admin/keys": {"keys": [], "waiting": []},
     "GET /admin/holds": {"devices": [], "holds": [], "work": []},
+    "GET /admin/pending": {"user_code": CODE, "state": "pending", "name": "lab"},
+    "POST /admin/approve": {"user_code": CODE, "name": "lab", "grant": {"scopes": ["all"]}},
+    "POST /admin/revoke": {"revoked": [{"name": "lab", "holder": "h-1"}], "still_running": []},
     "POST /admin/deny": {"user_code": CODE, "name": "lab"},
     "POST /admin/hold": {"hold": "hold-0", "held": [HOLD], "work": []},
     "POST /admin/release": {"released": [HOLD], "holds": []},
@@ -41,7 +44,9 @@ ANSWERS = {
 ASKING = {
     ("status",): "GET /admin/status",
     ("keys",): "GET /admin/keys",
+    ("approve", CODE, "--yes"): "POST /admin/approve",
     ("deny", CODE): "POST /admin/deny",
+    ("revoke", "lab"): "POST /admin/revoke",
     ("hold",): "POST /admin/hold",
     ("release",): "POST /admin/release",
 }
