@@ -146,6 +146,12 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, "BAD_REQUEST", message)
 
 
+IN_THE_CLEAR = bad_request(
+    "This door speaks https alone, and this request came in the clear. Send it to the same address with "
+    "https://; a key that was in it may have been read on its way."
+)
+
+
 def body_too_large(limit: int) -> Refusal:
     return Refusal(
         413,

@@ -36,6 +36,7 @@ from hypercorn.trio.task_group import TaskGroup
 from peer.door import limits as words
 from peer.door.http1 import Http1, Phase, Shared
 from peer.door.limits import Gate, Limits, Refusal, RequestRecord, ServerStatistics, plain_address
+from peer.door.tls import begins_in_the_clear
 from peer.logs import ROOT
 
 if TYPE_CHECKING:
@@ -244,10 +245,14 @@ class _Connection:
     async def run(self, refusal: Refusal | None) -> None:
         """Serve it to its end, or only tell it the refusal."""
         if self._tls is not None:
-            # Guard: hypercorn's handshake may take a minute. A plain-text client ends here too.
-            try:
+            try:  # guard: hypercorn's handshake may take a minute
                 with trio.fail_after(self._limits.handshake_seconds):
-                    await self._tls.do_handshake()
+                    if await begins_in_the_clear(self._transport):
+                        self._shared.failed_handshakes += 1
+                        refusal = refusal or words.IN_THE_CLEAR
+                        self._stream, self._tls = self._transport, None
+                    else:
+                        await self._tls.do_handshake()
             except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
                 self._shared.failed_handshakes += 1
                 return

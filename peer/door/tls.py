@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import attrs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import trio
 
 
 @attrs.frozen
@@ -34,3 +37,19 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     # A key with a password and none given would make OpenSSL ask for it at the terminal.
     context.load_cert_chain(tls.certificate, tls.key, tls.password or "")
     return context
+
+
+async def begins_in_the_clear(transport: trio.SocketStream) -> bool:
+    """Whether a client's first byte begins a request in the clear: the upper-case letter of a method.
+
+    No record of TLS begins with one. The byte stays where it is, for who reads the connection next. Waits for
+    it as long as the client likes.
+
+    Raises:
+        trio.ClosedResourceError: the connection was closed here meanwhile.
+    """
+    try:
+        first = await transport.socket.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return False  # what reads next meets it again
+    return first.isupper()

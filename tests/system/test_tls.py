@@ -235,8 +235,12 @@ def test_nothing_older_than_tls_1_2_and_nothing_in_the_clear_is_served(tmp_path:
             pytest.raises((ssl.SSLError, ConnectionResetError)),
         ):
             old.wrap_socket(connection)
-        with httpx.Client(trust_env=False, timeout=20) as client, pytest.raises(httpx.RemoteProtocolError):
-            client.get(f"http://{where.netloc}{MANIFEST}")
+        with httpx.Client(trust_env=False, timeout=20) as client:
+            for path in (MANIFEST, "/oauth/device", "/nowhere"):
+                # The same for every path: that this is https, and nothing of what is behind it.
+                answer = client.get(f"http://{where.netloc}{path}")
+                assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BAD_REQUEST")
+                assert list(answer.json()) == ["error"]
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = a.tls
             context.minimum_version = context.maximum_version = version

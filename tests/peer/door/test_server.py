@@ -20,7 +20,7 @@ from peer.door.limits import Limits, RequestRecord
 from peer.door.server import Server, bind
 from peer.door.tls import Tls, server_context
 from tests.support.doorapps import Flood, Waiting, ok, reply, ticking
-from tests.support.rawhttp import GET, HANG, HOST, QUICK, Door, Pki, serving, within
+from tests.support.rawhttp import GET, HANG, HOST, QUICK, Door, Pki, post, serving, within
 
 if TYPE_CHECKING:
     from peer.door.http1 import AsgiApp
@@ -298,6 +298,40 @@ async def test_tls_before_1_2_is_refused(some_pki: Pki) -> None:
                 pass
         await door.settled()
         assert door.server.statistics().failed_handshakes == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [GET, b"G", post(b"/commands", b"x" * 100_000)], ids=["whole", "begun", "long"]
+)
+async def test_a_request_in_the_clear_is_told_that_this_is_https(some_pki: Pki, request_bytes: bytes) -> None:
+    asked = False
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal asked
+        asked = True
+        await reply(send)
+
+    async with serving(app, pki=some_pki, limits=QUICK) as door:
+        async with door.dial(plain=True) as wire:
+            await wire.send(request_bytes)
+            answer = await wire.answer()
+            assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+            assert b"https://" in answer.body
+            assert answer.headers[b"connection"] == b"close"
+            assert await wire.until_closed() == b""
+        assert not asked
+        await door.settled()
+        assert door.server.statistics().failed_handshakes == 1
+        assert [(record.method, record.path, record.status) for record in door.records] == [("-", "-", 400)]
+        assert (await door.get()).status == 200
+
+
+async def test_too_many_connections_in_the_clear_are_bounded_as_others_are(some_pki: Pki) -> None:
+    limits = attrs.evolve(QUICK, connections_total=1)
+    async with serving(ok, pki=some_pki, limits=limits) as door, door.dial(), door.dial(plain=True) as wire:
+        await wire.send(GET)
+        answer = await wire.answer()
+        assert (answer.status, answer.code) == (503, "TOO_MANY_CONNECTIONS")
 
 
 # Binding and stopping
