@@ -19,6 +19,7 @@ from adapters.runtime.port import Container, Exit, Handle, Runtime, WorkloadSpec
 from adapters.runtime.process import ProcessRuntime
 from tests.support.docker.bed import DockerBed
 from tests.support.docker.contents import PYTHON, build_python_image
+from tests.support.docker.gated import until_said
 from tests.support.docker.use import push_as
 from tests.support.puppeteer import PUPPET, SECRET, puppet, tell, until_gone
 
@@ -156,6 +157,10 @@ class DockerWorld:
     async def write(self, handle: Handle, text: str) -> None:
         await until_up(handle)
         await tell(handle, "write", text)
+        # The engine reads what a program wrote in its own time, and tells no line before its end.
+        *_, last, _unended = ["", *text.split("\n")]
+        if last:
+            await until_said(self.runtime, handle.workload, last)
 
     async def ignore_term(self, handle: Handle) -> None:
         await until_up(handle)
